@@ -1,0 +1,1 @@
+"""Strata: an evidence service for LLM agents."""

@@ -1,0 +1,1 @@
+"""Judged sets, metrics and the commands that measure retrieval."""

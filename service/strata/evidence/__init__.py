@@ -1,0 +1,1 @@
+"""The evidence pipeline: pure functions from candidates to a selected package."""

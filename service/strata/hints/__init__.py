@@ -1,0 +1,1 @@
+"""L0: curated and derived hint entries, and how a question matches them."""

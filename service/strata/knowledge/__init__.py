@@ -1,0 +1,1 @@
+"""Contexts: the knowledge bases that sources belong to."""

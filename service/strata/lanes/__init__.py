@@ -1,0 +1,1 @@
+"""Ranked retrieval methods; each turns a plan into a list of candidates."""

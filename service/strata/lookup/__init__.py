@@ -1,0 +1,1 @@
+"""The lookup: one question in, a LookupResult out."""

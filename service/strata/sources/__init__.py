@@ -1,0 +1,1 @@
+"""Documents: reading, passages, ingest, replacement and deletion."""

@@ -1,0 +1,1 @@
+"""tool_invocation: one row for every call, its review and retention."""

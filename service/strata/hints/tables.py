@@ -1,0 +1,1 @@
+"""Hint entries and their matching keys."""

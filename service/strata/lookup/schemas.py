@@ -1,0 +1,173 @@
+"""The wire of the lookup (camelCase). Lists are never null, nulls are sent, enums are upper case."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+from strata.evidence.model import KeyBasis, Layer, Reason
+
+MAX_QUERY_CHARS = 4096
+MAX_TOP_K = 200
+
+Identifier = Annotated[str, Meta(max_length=128)]
+Ceiling = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class RelevanceLevel(StrEnum):
+    """How well the best evidence covers the question, by absolute signals (docs/lookup.md)."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+    NONE = "NONE"
+
+
+class Completeness(StrEnum):
+    """What the result is worth as a whole."""
+
+    COMPLETE = "COMPLETE"
+    PARTIAL = "PARTIAL"
+    HINT_ONLY = "HINT_ONLY"
+    FALLBACK = "FALLBACK"
+    DEGRADED = "DEGRADED"
+    EMPTY = "EMPTY"
+
+
+class EmptyReason(StrEnum):
+    """Why nothing was found. None of them is a statement about the world."""
+
+    NO_SEARCHABLE_TERMS = "NO_SEARCHABLE_TERMS"
+    UNKNOWN_TERMS = "UNKNOWN_TERMS"
+    FILTERED_OUT = "FILTERED_OUT"
+    BELOW_FLOOR = "BELOW_FLOOR"
+    EMPTY_CONTEXT = "EMPTY_CONTEXT"
+    LAYER_UNAVAILABLE = "LAYER_UNAVAILABLE"
+
+
+class BudgetRequest(Struct, frozen=True, rename="camel", kw_only=True):
+    """Hard ceilings for the evidence blocks together."""
+
+    max_items: Ceiling | None = None
+    max_bytes: Ceiling | None = None
+    max_tokens: Ceiling | None = None
+
+
+class Filters(Struct, frozen=True, rename="camel", kw_only=True):
+    """Hard filters on sources. ``sources`` are globs over paths; ``since`` and ``until`` are ISO dates or times."""
+
+    sources: list[str] = []
+    tags: list[str] = []
+    since: str | None = None
+    until: str | None = None
+    language: str | None = None
+
+
+class LookupRequest(Struct, frozen=True, rename="camel", kw_only=True):
+    """A question with its limits; unknown fields are ignored."""
+
+    query: str
+    context: str | list[str] = "default"
+    category: str | list[str] | None = None
+    filters: Filters | None = None
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = 5
+    budget: BudgetRequest | None = None
+    expand: bool | None = None
+    layers: list[Layer] | None = None
+    content: bool | None = None
+    session_id: Identifier | None = None
+    agent_id: Identifier | None = None
+    format: Literal["json", "markdown"] = "json"
+
+
+class LaneRankView(Struct, frozen=True, rename="camel", kw_only=True):
+    """The place of a block in one lane, from 1."""
+
+    lane: str
+    rank: int
+
+
+class CitationView(Struct, frozen=True, rename="camel", kw_only=True):
+    """A byte range of the stored source text; ``sha256`` is of exactly those bytes."""
+
+    source: str
+    source_version: int
+    anchor: str | None
+    start_byte: int
+    end_byte: int
+    sha256: str
+    page: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+    speaker: str | None = None
+
+
+class EvidenceBlock(Struct, frozen=True, rename="camel", kw_only=True):
+    """One piece of evidence. ``score`` is comparable within one result only."""
+
+    rank: int
+    source_key: str
+    source_key_basis: KeyBasis
+    source: str
+    title: str
+    breadcrumb: list[str]
+    anchor: str | None
+    category: str | None
+    layer: Layer
+    layers: list[Layer]
+    score: float
+    lane_ranks: list[LaneRankView]
+    hit_reasons: list[str]
+    content_preview: str
+    content: str | None
+    citation: CitationView | None
+    merged_count: int
+    metadata: dict[str, Any]
+
+
+class OmittedItem(Struct, frozen=True, rename="camel", kw_only=True):
+    """A candidate that did not get in."""
+
+    source_key: str
+    reason: Reason
+    duplicate_of: str | None
+    lane_ranks: list[LaneRankView]
+
+
+class Omitted(Struct, frozen=True, rename="camel", kw_only=True):
+    """What did not get in, and why; ``items`` holds the first 20 in rank order."""
+
+    total: int
+    by_reason: dict[str, int]
+    items: list[OmittedItem]
+
+
+class BudgetUsed(Struct, frozen=True, rename="camel", kw_only=True):
+    """What the evidence blocks use of their ceilings."""
+
+    items_used: int
+    bytes_used: int
+    tokens_used: int
+    limits: BudgetRequest
+
+
+class LookupResult(Struct, frozen=True, rename="camel", kw_only=True):
+    """The answer: evidence blocks in rank order, and what they are worth."""
+
+    lookup_id: UUID
+    found: bool
+    primary: str | None
+    supplement: str | None
+    relevance_level: RelevanceLevel
+    completeness_hint: Completeness
+    completeness_message: str | None
+    empty_reason: EmptyReason | None
+    evidence_blocks: list[EvidenceBlock]
+    omitted: Omitted
+    budget: BudgetUsed | None
+    markdown: str | None
+    trace_id: str
+    took_ms: float

@@ -1,0 +1,121 @@
+"""Sources with their text, sections and passages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Index, UniqueConstraint
+from sqlmodel import SQLModel
+
+from strata.platform.tables import (
+    bigint,
+    binary,
+    context_foreign_key,
+    created,
+    json,
+    source_foreign_key,
+    text,
+    texts,
+    timestamp,
+    uuid,
+)
+
+
+class Source(SQLModel, table=True):
+    """An ingested document at its current revision.
+
+    ``serial`` is new with every revision; passage ids are ``serial << 20 | ordinal``. ``path`` is
+    its identity within the context: a POSIX path or the id it was ingested under. ``occurred_at``
+    is the date that the document states of itself. ``normalisation`` counts what was normalised
+    away. ``origin`` names the ingest root that found it, for pruning.
+    """
+
+    __tablename__ = "source"
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "context_id", "path", name="source_path_key"),
+        Index("source_serial_idx", "tenant_id", "context_id", "serial", unique=True),
+        Index("source_category_idx", "tenant_id", "context_id", "category"),
+        context_foreign_key(),
+    )
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    source_id: UUID = uuid(primary_key=True)
+    serial: int = bigint()
+    revision: int = bigint(server_default="1")
+    path: str = text()
+    origin: str = text(server_default="")
+    title: str = text(server_default="")
+    format: str = text()
+    media_type: str | None = text(nullable=True)
+    category: str | None = text(nullable=True)
+    language: str | None = text(nullable=True)
+    tags: list[str] = texts()
+    source_key: str | None = text(nullable=True)
+    source_key_basis: str | None = text(nullable=True)
+    occurred_at: datetime | None = timestamp(nullable=True)
+    metadata_: dict[str, object] = json(name="metadata")
+    normalisation: dict[str, object] = json()
+    warnings: list[str] = texts()
+    content_sha256: bytes = binary()
+    fingerprint: bytes = binary()
+    original_bytes: int = bigint()
+    text_bytes: int = bigint()
+    passage_count: int = bigint()
+    created_at: datetime = created()
+    updated_at: datetime = created()
+
+
+class SourceContent(SQLModel, table=True):
+    """The normalised text of a source as UTF-8, stored uncompressed so that a slice reads only itself."""
+
+    __tablename__ = "source_content"
+    __table_args__ = (source_foreign_key(),)
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    source_id: UUID = uuid(primary_key=True)
+    content: bytes = binary()
+
+
+class SectionRow(SQLModel, table=True):
+    """A section of a source: breadcrumb, anchor and byte range (subtree included)."""
+
+    __tablename__ = "section"
+    __table_args__ = (source_foreign_key(),)
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    source_id: UUID = uuid(primary_key=True)
+    ordinal: int = bigint(primary_key=True)
+    level: int = bigint()
+    heading: str = text()
+    anchor: str | None = text(nullable=True)
+    breadcrumb: list[str] = texts()
+    start_byte: int = bigint()
+    end_byte: int = bigint()
+
+
+class PassageRow(SQLModel, table=True):
+    """A passage: a byte range of the source's text. ``sha256`` is of those bytes."""
+
+    __tablename__ = "passage"
+    __table_args__ = (
+        Index("passage_source_idx", "tenant_id", "context_id", "source_id", "section_ordinal"),
+        source_foreign_key(),
+    )
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    passage_id: int = bigint(primary_key=True, autoincrement=False)
+    source_id: UUID = uuid()
+    section_ordinal: int = bigint()
+    kind: str = text()
+    start_byte: int = bigint()
+    end_byte: int = bigint()
+    sha256: bytes = binary()
+    page: int | None = bigint(nullable=True)
+    start_ms: int | None = bigint(nullable=True)
+    end_ms: int | None = bigint(nullable=True)
+    speaker: str | None = text(nullable=True)

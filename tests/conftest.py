@@ -1,0 +1,114 @@
+"""Fixtures that every layer of tests shares.
+
+The session has one real Postgres: the embedded one in a temporary STRATA_HOME, or the server that
+STRATA_TEST_DATABASE_URL names. Each test that asks for ``database`` gets a database of its own,
+cloned from a migrated template.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
+from strata.platform.database import Database
+from strata.platform.dsn import with_database
+from strata.platform.schema import migrate
+from strata.settings import Settings, load_settings
+
+TEMPLATE = "strata_template"
+
+hypothesis_settings.register_profile(
+    "strata", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+hypothesis_settings.load_profile("strata")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def home():
+    """A STRATA_HOME that the server's own user can reach also when the tests run as root."""
+    path = Path(tempfile.mkdtemp(prefix="strata-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server_dsn(home):
+    """The address of a server on which databases may be made."""
+    given = os.environ.get("STRATA_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    from strata.platform.embedded import EmbeddedPostgres
+
+    server = EmbeddedPostgres(home, fsync=False)
+    try:
+        yield server.acquire().dsn
+    finally:
+        server.release()
+
+
+async def _execute(dsn: str, *statements: str) -> None:
+    connection = await asyncpg.connect(with_database(dsn, "postgres"))
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def template(server_dsn):
+    """A migrated database to clone from."""
+    name = f"{TEMPLATE}_{os.getpid()}"
+
+    async def build():
+        await _execute(server_dsn, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
+        await migrate(with_database(server_dsn, name))
+
+    asyncio.run(build())
+    yield name
+    asyncio.run(_execute(server_dsn, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+async def empty_dsn(server_dsn):
+    """The address of a new, empty, unmigrated database."""
+    name = f"strata_empty_{os.getpid()}_{next(_numbers)}"
+    await _execute(server_dsn, f"CREATE DATABASE {name}")
+    yield with_database(server_dsn, name)
+    await _execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def dsn(server_dsn, template):
+    """The address of a migrated database of the test's own."""
+    name = f"strata_{os.getpid()}_{next(_numbers)}"
+    await _execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield with_database(server_dsn, name)
+    await _execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def settings(home, dsn) -> Settings:
+    """Settings that point at the test's own database."""
+    return load_settings({}, home=str(home), database_url=dsn)
+
+
+@pytest.fixture
+async def database(settings):
+    """An open Database on a migrated database of the test's own."""
+    opened = Database(settings.database_url, settings)
+    await opened.open()
+    yield opened
+    await opened.close()

@@ -1,0 +1,135 @@
+"""Models and migrations give one schema; migrating loses nothing; tenants are apart."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import asyncpg
+import msgspec
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import pool
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from strata.errors import SCHEMA_OUTDATED, StrataError
+from strata.platform.database import Database
+from strata.platform.ids import DEFAULT_TENANT
+from strata.platform.schema import head_revision, metadata, migrate, migration_sql, require_current, sqlalchemy_url
+
+pytestmark = pytest.mark.database
+
+
+async def test_models_and_migrations_give_the_same_schema(dsn):
+    engine = create_async_engine(sqlalchemy_url(dsn), poolclass=pool.NullPool)
+
+    def compare(connection):
+        options = {"include_object": lambda _o, name, kind, *_: kind != "table" or "_p2" not in name}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), metadata())
+
+    async with engine.connect() as connection:
+        assert await connection.run_sync(compare) == []
+    await engine.dispose()
+
+
+async def test_up_down_up_keeps_the_rows_of_the_revisions_that_stay(empty_dsn):
+    assert await migrate(empty_dsn) == (None, head_revision())
+    connection = await asyncpg.connect(empty_dsn)
+    context = uuid4()
+    await connection.execute(
+        "INSERT INTO context (tenant_id, context_id, name) VALUES ($1, $2, 'kept')", DEFAULT_TENANT, context
+    )
+    await migrate(empty_dsn, "0001")
+    await migrate(empty_dsn)
+    assert await connection.fetchval("SELECT name FROM context WHERE context_id = $1", context) == "kept"
+    await connection.close()
+    await migrate(empty_dsn, "base")
+    assert await migrate(empty_dsn) == (None, head_revision())
+
+
+async def test_concurrent_migrations_wait_for_each_other(empty_dsn):
+    results = await asyncio.gather(*(migrate(empty_dsn) for _ in range(4)))
+    assert sorted(before or "" for before, _ in results)[0] == ""
+    assert {after for _, after in results} == {head_revision()}
+
+
+async def test_an_unmigrated_database_is_named_as_such(empty_dsn):
+    connection = await asyncpg.connect(empty_dsn)
+    with pytest.raises(StrataError) as raised:
+        await require_current(connection, empty_dsn)
+    await connection.close()
+    assert raised.value.kind is SCHEMA_OUTDATED
+    assert "none" in raised.value.detail
+
+
+async def test_the_sql_for_administrators_builds_the_same_schema(empty_dsn):
+    connection = await asyncpg.connect(empty_dsn)
+    await connection.execute(migration_sql())
+    await require_current(connection, empty_dsn)
+    await connection.close()
+
+
+async def test_every_table_has_forced_row_security_and_leads_with_tenant_and_context(dsn):
+    connection = await asyncpg.connect(dsn)
+    rows = await connection.fetch("""
+        SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity,
+               array(SELECT attname::text FROM pg_attribute
+                     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum LIMIT 2) AS lead
+        FROM pg_class c WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace
+          AND NOT c.relispartition AND c.relname <> 'alembic_version'
+    """)
+    await connection.close()
+    assert len(rows) >= 8
+    for row in rows:
+        assert row["relrowsecurity"], row["relname"]
+        assert row["relforcerowsecurity"], row["relname"]
+        expected = ["tenant_id", "name"] if row["relname"] == "tenant" else ["tenant_id", "context_id"]
+        assert row["lead"] == expected, row["relname"]
+
+
+async def test_the_application_role_owns_nothing(dsn):
+    connection = await asyncpg.connect(dsn)
+    owned = await connection.fetchval("SELECT count(*) FROM pg_class WHERE relowner = 'strata_app'::regrole")
+    await connection.close()
+    assert owned == 0
+
+
+async def test_a_query_without_a_tenant_sees_nothing(dsn):
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(
+        "INSERT INTO context (tenant_id, context_id, name) VALUES ($1, $2, 'x')", DEFAULT_TENANT, uuid4()
+    )
+    await connection.execute("SET ROLE strata_app")
+    assert await connection.fetchval("SELECT count(*) FROM context") == 0
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute(
+            "INSERT INTO context (tenant_id, context_id, name) VALUES ($1, $2, 'y')", DEFAULT_TENANT, uuid4()
+        )
+    await connection.close()
+
+
+async def test_one_tenant_never_sees_the_rows_of_another_on_the_same_connection(dsn, settings):
+    """A pool of one connection, alternating tenants, with failures and cancellations between."""
+    tenants = [uuid4(), uuid4()]
+    owner = await asyncpg.connect(dsn)
+    for number, tenant in enumerate(tenants):
+        await owner.execute("INSERT INTO tenant (tenant_id, name) VALUES ($1, $2)", tenant, str(number))
+        await owner.execute(
+            "INSERT INTO context (tenant_id, context_id, name) VALUES ($1, $2, $3)", tenant, uuid4(), str(number)
+        )
+    database = Database(dsn, msgspec.structs.replace(settings, database_pool_size=1))
+    for call in range(200):
+        tenant = tenants[call % 2]
+        try:
+            async with database.work(tenant) as connection:
+                assert [r["name"] for r in await connection.fetch("SELECT name FROM context")] == [str(call % 2)]
+                if call % 7 == 3:
+                    raise LookupError
+                if call % 11 == 5:
+                    await asyncio.wait_for(connection.fetch("SELECT pg_sleep(5)"), 0.01)
+        except (LookupError, TimeoutError):
+            pass
+    assert await owner.fetchval("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'") == 0
+    await database.close()
+    await owner.close()
