@@ -46,7 +46,7 @@ def compose(settings: Settings, database: Database) -> Services:
         contexts=contexts,
         sources=sources,
         hints=hints,
-        lookup=LookupService(database, settings, hints, recorder),
+        lookup=LookupService(database, settings, contexts, hints, recorder),
         invocations=InvocationService(database),
     )
 

@@ -55,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 100
     trace_query: Literal["text", "hash", "none"] = "text"
     trace_commit: Literal["async", "sync"] = "async"
+    trace_grouped: bool = False
     trace_span_text: bool = False
     ingest_workers: Annotated[int, Meta(ge=0, le=64)] = 0
     reader_timeout_seconds: Seconds = 120.0

@@ -8,8 +8,8 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +67,10 @@ class EmbeddedStatus:
     log_file: Path | None
 
 
+class _UnansweredError(StrataError):
+    """The server lives, and has not answered in time."""
+
+
 class EmbeddedPostgres:
     """One user of the embedded server in ``home`` (STRATA_HOME); its data is in ``home/postgres``.
 
@@ -97,15 +101,10 @@ class EmbeddedPostgres:
         A second call keeps the one registration, and starts a server that has died since.
         Raises StrataError ``embedded_postgres``.
         """
-        with self._mutex:
-            try:
-                cluster.prepare_home(self._layout)
-                with locks.guarded(self._layout.guard, _GUARD_SECONDS):
-                    return self._register_and_serve()
-            except (OSError, subprocess.SubprocessError, psutil.Error) as error:
-                raise StrataError(
-                    EMBEDDED_POSTGRES, f"The embedded server in {self._layout.home} cannot be used: {error}."
-                ) from error
+        with self._mutex, self._explained():
+            cluster.prepare_home(self._layout)
+            with locks.guarded(self._layout.guard, _GUARD_SECONDS):
+                return self._register_and_serve()
 
     def release(self) -> None:
         """Stop being a user; the last one stops the server. Safe to repeat, and never raises StrataError."""
@@ -125,7 +124,14 @@ class EmbeddedPostgres:
                 user.close()
 
     def status(self) -> EmbeddedStatus:
-        """Look without starting, making or mending anything."""
+        """Look without starting, making or mending anything.
+
+        Raises StrataError ``embedded_postgres`` when the home cannot even be looked at.
+        """
+        with self._explained():
+            return self._look()
+
+    def _look(self) -> EmbeddedStatus:
         data = self._layout.data
         users: tuple[int, ...] = ()
         busy = False
@@ -153,6 +159,15 @@ class EmbeddedPostgres:
             log_file=process.newest_log(self._layout.logs),
         )
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, subprocess.SubprocessError, psutil.Error) as error:
+            raise StrataError(
+                EMBEDDED_POSTGRES, f"The embedded server in {self._layout.home} cannot be used: {error}."
+            ) from error
+
     def _register_and_serve(self) -> ServerInfo:
         locks.live_users(self._layout.users, sweep=True)
         known = self._user is not None and self._user.pid == os.getpid()
@@ -162,9 +177,12 @@ class EmbeddedPostgres:
             if not self._settle():
                 self._start(account)
             info = self._describe()
-        except BaseException:
+        except BaseException as error:
             if not known:
                 locks.deregister_user(user)
+                # One that is still recovering is left to it; another try then finds it further on.
+                if not isinstance(error, _UnansweredError) and not locks.live_users(self._layout.users, sweep=True):
+                    self._stop()
             raise
         if not known:
             self._user = user
@@ -256,7 +274,7 @@ class EmbeddedPostgres:
 
     def _timeout(self, pid: int) -> StrataError:
         logs = self._layout.logs
-        return StrataError(
+        return _UnansweredError(
             EMBEDDED_POSTGRES,
             f"The server (process {pid}) did not answer within {self._start_timeout:.0f} s; it may still be recovering "
             f"from a crash. Its log is in {logs}: {process.tail(logs)}",

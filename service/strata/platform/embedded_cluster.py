@@ -13,13 +13,14 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
 from strata.errors import EMBEDDED_POSTGRES, StrataError
-from strata.platform.embedded_process import end_processes
+from strata.platform.embedded_process import end_processes, wait_until
 from strata.platform.embedded_runtime import Account, Runtime, command, reachable
 
 ROLE = "strata"
@@ -30,6 +31,7 @@ DataState = Literal["absent", "incomplete", "ready"]
 _INITDB_SECONDS = 300.0
 # sun_path holds 104 bytes on macOS and 108 on Linux, the final zero included.
 _SOCKET_DIR_BYTES = 103 - len(f"/.s.PGSQL.{PORT}")
+_REACH_SECONDS = 1.0
 _TEMP_ROOT_BYTES = 48
 # A comma or a blank would split the path in clients' lists of hosts.
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~+@=-]+")
@@ -88,11 +90,13 @@ def prepare_home(layout: Layout) -> None:
         _make_open(layout.home)
         owner = layout.home.stat()
         for folder, mode in ((layout.run, 0o711), (layout.users, 0o700)):
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700)
+            # Several first users may be here at once: each brings both folders to their final state.
+            folder.mkdir(mode=mode, exist_ok=True)
+            found = folder.stat()
+            if found.st_mode & 0o777 != mode:
                 folder.chmod(mode)
-                if os.geteuid() == 0:
-                    os.chown(folder, owner.st_uid, owner.st_gid)
+            if os.geteuid() == 0 and found.st_uid != owner.st_uid:
+                os.chown(folder, owner.st_uid, owner.st_gid)
     except OSError as error:
         raise StrataError(
             EMBEDDED_POSTGRES,
@@ -107,15 +111,17 @@ def _make_open(folder: Path) -> None:
         return
     if not folder.parent.exists():
         _make_open(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if os.geteuid() == 0:
+    root = os.geteuid() == 0
+    folder.mkdir(mode=0o755 if root else 0o700, exist_ok=True)
+    if root:
         folder.chmod(0o755)
 
 
 def check_reachable(layout: Layout, account: Account) -> None:
     """Raise StrataError ``embedded_postgres`` unless the server's account can enter the home and the data's folder."""
     for folder in (layout.home, layout.data.parent) if account.switch else ():
-        if not reachable(folder, account):
+        # The process that makes the folder opens it a moment later.
+        if not wait_until(partial(reachable, folder, account), _REACH_SECONDS):
             raise StrataError(
                 EMBEDDED_POSTGRES,
                 f"User {account.name}, who runs Postgres for root, cannot reach {folder}.",

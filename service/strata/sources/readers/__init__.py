@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from strata.sources.readers.formats import FORMATS, HEAD_BYTES, charset_of, detect_format
 from strata.sources.readers.jsonl import BeirRecord, LineProblem, beir_document, is_beir, iter_beir
@@ -37,34 +38,37 @@ def read_document(path_name: str, data: bytes, media_type: str | None = None) ->
 
 def _reader(name: str, charset: str | None) -> Callable[[bytes], Document]:
     """Return the reader of a format; its library is imported when it is first needed."""
-    if name == "markdown":
-        from strata.sources.readers.markdown import read_markdown
+    match name:
+        case "markdown":
+            from strata.sources.readers.markdown import read_markdown
 
-        return lambda data: read_markdown(data, charset=charset)
-    if name == "html":
-        from strata.sources.readers.html import read_html
+            read: Callable[[bytes], Document] = partial(read_markdown, charset=charset)
+        case "html":
+            from strata.sources.readers.html import read_html
 
-        return lambda data: read_html(data, charset=charset)
-    if name == "pdf":
-        from strata.sources.readers.pdf import read_pdf
+            read = partial(read_html, charset=charset)
+        case "pdf":
+            from strata.sources.readers.pdf import read_pdf
 
-        return read_pdf
-    if name == "docx":
-        from strata.sources.readers.docx import read_docx
+            read = read_pdf
+        case "docx":
+            from strata.sources.readers.docx import read_docx
 
-        return read_docx
-    if name in {"csv", "tsv"}:
-        from strata.sources.readers.delimited import read_delimited
+            read = read_docx
+        case "csv" | "tsv":
+            from strata.sources.readers.delimited import read_delimited
 
-        return lambda data: read_delimited(data, charset=charset, delimiter="\t" if name == "tsv" else None)
-    if name == "jsonl":
-        from strata.sources.readers.jsonl import read_jsonl
+            read = partial(read_delimited, charset=charset, delimiter="\t" if name == "tsv" else None)
+        case "jsonl":
+            from strata.sources.readers.jsonl import read_jsonl
 
-        return read_jsonl
-    if name in {"vtt", "srt"}:
-        from strata.sources.readers.recordings import read_recording
+            read = read_jsonl
+        case "vtt" | "srt":
+            from strata.sources.readers.recordings import read_recording
 
-        return lambda data: read_recording(data, "vtt" if name == "vtt" else "srt", charset=charset)
-    from strata.sources.readers.plain import read_plain
+            read = partial(read_recording, kind="vtt" if name == "vtt" else "srt", charset=charset)
+        case _:
+            from strata.sources.readers.plain import read_plain
 
-    return lambda data: read_plain(data, charset=charset)
+            read = partial(read_plain, charset=charset)
+    return read

@@ -10,6 +10,8 @@ from strata.text.normalise import add_changes, clean_json, normalise_text
 from strata.text.paragraphs import collapse_spaces
 
 MAX_TITLE_CHARS = 500
+# Headings go into every breadcrumb below them; the block itself keeps the whole text.
+MAX_HEADING_CHARS = 500
 
 
 class DocumentBuilder:
@@ -57,7 +59,7 @@ class DocumentBuilder:
                 start=start,
                 end=self._length,
                 level=min(6, max(1, level)) if kind == "heading" else 0,
-                heading=collapse_spaces(text) if kind == "heading" else "",
+                heading=collapse_spaces(text)[:MAX_HEADING_CHARS] if kind == "heading" else "",
                 anchor=anchor,
                 page=page,
                 start_ms=interval[0] if interval else None,

@@ -26,9 +26,9 @@ _NUMBER = re.compile(r"[-+]?[\d.,]*\d%?")
 def read_delimited(data: bytes, *, charset: str | None = None, delimiter: str | None = None) -> Document:
     """Read a delimited file; the delimiter is the one that parts the rows most evenly.
 
-    The first row names the columns, unless a number stands in it. Every further row becomes ``column: value | column: value``, so
-    that one row read alone makes sense; empty cells are left out, cells beyond the header stand
-    without a name. A file of one row is kept as it is.
+    The first row names the columns, unless a number stands in it. Every further row becomes
+    ``column: value | column: value``, so that one row read alone makes sense; empty cells are left
+    out, cells beyond the header stand without a name. A file of one row is kept as it is.
     """
     text, changes = decode_normalised(data, charset)
     delimiter = delimiter or sniff_delimiter(text)

@@ -61,7 +61,9 @@ def _yaml(source: str) -> tuple[Mapping[str, object] | None, str]:
 
     try:
         try:
-            loaded = yaml.load(source, Loader=yaml.SafeLoader)
+            # Merge keys multiply a few lines into millions of values; taken as text they do not.
+            loader = yaml.BaseLoader if "<<" in source else yaml.SafeLoader
+            loaded = yaml.load(source, Loader=loader)  # noqa: S506  neither builds more than plain values
         except (ValueError, OverflowError):  # a date that does not exist: take every value as written
             loaded = yaml.load(source, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes strings only
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:

@@ -80,8 +80,15 @@ def _read(root: LexborNode, *, drop_furniture: bool) -> DocumentBuilder:
 
 
 def _title(tree: LexborHTMLParser) -> str:
+    """Return the page's title; its one top heading instead, where the title only adds the site to it."""
     node = tree.css_first("head title")
-    return collapse_spaces(node.text()) if node else ""
+    title = collapse_spaces(node.text()) if node else ""
+    tops = tree.css("h1")
+    if title and len(tops) == 1:
+        top = collapse_spaces(tops[0].text())
+        if top and re.match(r"\s+[-|–—·:»]\s", title.removeprefix(top)) and title.startswith(top):
+            return top
+    return title
 
 
 def _metadata(tree: LexborHTMLParser) -> Mapping[str, object]:

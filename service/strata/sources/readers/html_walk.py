@@ -49,6 +49,7 @@ class HtmlWalk:
         self._marker = ""
         self._quotes = 0
         self._articles = 0
+        self._headers = 0
         self._tables = 0
         self._anchor: str | None = None
 
@@ -68,26 +69,26 @@ class HtmlWalk:
             return False
         if tag in _NEVER_TEXT or _is_hidden(node) or (self._drop_furniture and self._is_furniture(node, tag)):
             return False
-        if tag == "br":
-            self._inline.append(_BREAK)
         if tag in _HEADINGS and not self._lists:
             self._heading(node, tag)
-            return False
-        if tag == "pre":
-            self._flush()
+        elif tag == "pre":
             self._code(node)
-            return False
-        if tag == "table" and self._is_data_table(node):
-            self._flush()
+        elif tag == "table" and self._is_data_table(node):
             self._table(node)
-            return False
-        if tag in _BLOCKS or tag in _HEADINGS:
+        else:
             self._open(node, tag)
-        return True
+            return True
+        return False
 
     def _open(self, node: LexborNode, tag: str) -> None:
+        """Begin a block element, or take note of a line break; other inline elements change nothing."""
+        if tag == "br":
+            self._inline.append(_BREAK)
+        if tag not in _BLOCKS and tag not in _HEADINGS:
+            return
         self._flush()
         self._articles += tag in _IN_ARTICLE
+        self._headers += tag == "header"
         self._quotes += tag == "blockquote"
         self._tables += tag == "table"
         if tag in _LISTS:
@@ -103,6 +104,7 @@ class HtmlWalk:
             return
         self._flush()
         self._articles -= tag in _IN_ARTICLE
+        self._headers -= tag == "header"
         self._quotes -= tag == "blockquote"
         self._tables -= tag == "table"
         if tag == "li":
@@ -152,6 +154,7 @@ class HtmlWalk:
         self._builder.add("heading", collapse_spaces(self._text(node)), level=int(tag[1]), anchor=anchor or None)
 
     def _code(self, node: LexborNode) -> None:
+        self._flush()
         text = self._text(node, preformatted=True)
         if self._lists:
             self._list_lines([line for line in text.split("\n") if line.strip()])
@@ -159,6 +162,7 @@ class HtmlWalk:
             self._builder.add("code", text)
 
     def _table(self, node: LexborNode) -> None:
+        self._flush()
         rows: list[list[Cell]] = []
         caption = ""
         for part, entering in _steps(node, lambda part: part.tag not in {"td", "th", "caption"}):
@@ -200,12 +204,15 @@ class HtmlWalk:
     def _is_furniture(self, node: LexborNode, tag: str) -> bool:
         """Tell navigation, side bars and the page's own head and foot from the text.
 
-        Inside an article a header or an aside is part of it; a page header with the top heading stays.
+        Inside an article a header or an aside is part of it; a page header with the top heading stays,
+        but for the lists of links in it.
         """
         attributes = node.attributes
         if tag == "nav" or (attributes.get("role") or "").lower() in _FURNITURE_ROLES:
             return True
         if not _FURNITURE_CLASSES.isdisjoint(_classes(node)):
+            return True
+        if self._headers and tag in _LISTS:
             return True
         if tag not in _FURNITURE or self._articles:
             return False
@@ -215,7 +222,9 @@ class HtmlWalk:
         """Tell a table of data from one that only lays out the page."""
         if self._tables >= _MAX_TABLE_DEPTH or (node.attributes.get("role") or "") in {"presentation", "none"}:
             return False
-        return not any(inner.mem_id != node.mem_id for inner in node.css("table, td h1, td h2, td h3, td pre"))
+        if node.css_first("td h1, td h2, td h3, th h1, th h2, th h3") is not None:
+            return False
+        return node.css_first("th") is not None or all(inner.mem_id == node.mem_id for inner in node.css("table"))
 
 
 def _steps(root: LexborNode, enter: Callable[[LexborNode], bool]) -> Iterator[tuple[LexborNode, bool]]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from strata.sources.readers.builder import make_document
+from strata.sources.readers.builder import MAX_HEADING_CHARS, make_document
 from strata.sources.readers.front_matter import split_front_matter, text_field
 from strata.sources.readers.plain import decode_normalised
 from strata.sources.readers.refusal import refuse
@@ -33,7 +33,7 @@ def read_markdown(data: bytes, *, charset: str | None = None) -> Document:
     """Read Markdown (CommonMark and tables) with YAML or TOML front matter.
 
     Front matter becomes metadata and is cut off the text. ``{#name}`` at the end of a heading and an
-    ``<a id>`` in it declare its anchor. Blocks that are only HTML comments are no blocks.
+    ``<a id>`` in it declare its anchor. Rules and blocks of HTML comments alone are no blocks.
     """
     text, changes = decode_normalised(data, charset)
     matter = split_front_matter(text)
@@ -107,6 +107,9 @@ def _paragraphs(text: str, starts: Sequence[int], first: int, last: int) -> Iter
 
 
 def _is_silent(token: Token) -> bool:
+    """Tell rules and comments, which say nothing to a reader, from blocks."""
+    if token.type == "hr":
+        return True
     return token.type == "html_block" and not _COMMENT.sub("", token.content).strip()
 
 
@@ -126,7 +129,7 @@ def _heading(token: Token, content: str, start: int, end: int) -> Block | None:
     rendered = render_inline(content)
     if not rendered:
         return None
-    return Block("heading", start, end, level=int(token.tag[1]), heading=rendered, anchor=anchor)
+    return Block("heading", start, end, level=int(token.tag[1]), heading=rendered[:MAX_HEADING_CHARS], anchor=anchor)
 
 
 def render_inline(content: str) -> str:

@@ -1,0 +1,128 @@
+"""``strata lookup``: a question in, evidence out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strata.cli import base, output
+from strata.cli.base import examples
+
+if TYPE_CHECKING:
+    from strata.lookup.schemas import LookupRequest, LookupResult
+
+
+@examples(
+    'strata lookup "How long is parental leave?" --context handbook',
+    'strata lookup "error ZX-81-Q" -c manuals -c tickets --top-k 10',
+    'strata lookup "data retention" --category legal --since 2026-01-01 --json',
+    'strata lookup "rate limits" --max-tokens 2000 --format markdown',
+)
+def lookup(
+    question: Annotated[str, typer.Argument(help="The question, in any script. `-` reads it from standard input.")],
+    *,
+    context: Annotated[
+        list[str] | None, typer.Option("--context", "-c", help="Context by name or id; repeat to search several.")
+    ] = None,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Evidence blocks wanted, 1 to 200.")] = 5,
+    category: Annotated[list[str] | None, typer.Option(help="Only sources of this category; may repeat.")] = None,
+    source: Annotated[list[str] | None, typer.Option(help="Only paths that match this glob; may repeat.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only sources with this tag; may repeat.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only sources dated on or after, such as 2026-01-31.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only sources dated on or before.")] = None,
+    language: Annotated[str | None, typer.Option(help="Only sources in this language, such as en or ja.")] = None,
+    layer: Annotated[list[str] | None, typer.Option(help="L0 (hints) or L1 (passages); default both.")] = None,
+    content: Annotated[bool, typer.Option("--content", help="Whole passages instead of previews.")] = False,
+    max_items: Annotated[int | None, typer.Option(help="Budget: blocks at most.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Budget: bytes of evidence at most.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Budget: tokens of evidence at most (estimated).")] = None,
+    session: Annotated[str | None, typer.Option(help="Session id for the record.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Agent id for the record.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, json, or markdown as agents read it.")] = "text",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Find evidence for a question.
+
+    Exits with 4 when nothing is found; that is no statement about the world.
+    """
+    if form not in {"text", "json", "markdown"}:
+        raise base.bad_option("--format", f"--format is text, json or markdown, not {form!r}.")
+    chosen = "json" if as_json else form
+    question = _read(question)
+    request = _request(
+        {
+            "query": question,
+            "context": context or "default",
+            "category": category or None,
+            "filters": _filters(sources=source, tags=tag, since=since, until=until, language=language),
+            "topK": top_k,
+            "budget": _present({"maxItems": max_items, "maxBytes": max_bytes, "maxTokens": max_tokens}),
+            "layers": [name.upper() for name in layer] if layer else None,
+            "content": content or None,
+            "sessionId": session,
+            "agentId": agent,
+            "format": "markdown" if chosen == "markdown" else "json",
+        }
+    )
+    result = _ask(request)
+    if chosen == "json":
+        output.json_document(result)
+    elif chosen == "markdown":
+        output.line((result.markdown or "").rstrip())
+    else:
+        from strata.cli.evidence import show_result
+
+        show_result(question, result)
+    if not result.found:
+        raise typer.Exit(base.ExitCode.NOTHING_FOUND)
+
+
+def _read(question: str) -> str:
+    import sys
+
+    return sys.stdin.read() if question == "-" else question
+
+
+def _filters(**values: Any) -> dict[str, Any] | None:
+    return _present({name: value for name, value in values.items() if value})
+
+
+def _present(values: dict[str, Any]) -> dict[str, Any] | None:
+    return {name: value for name, value in values.items() if value is not None} or None
+
+
+_OPTIONS = {
+    "query": "QUESTION",
+    "topK": "--top-k",
+    "budget.maxItems": "--max-items",
+    "budget.maxBytes": "--max-bytes",
+    "budget.maxTokens": "--max-tokens",
+    "layers": "--layer",
+    "sessionId": "--session",
+    "agentId": "--agent",
+}
+
+
+def _request(fields: dict[str, Any]) -> LookupRequest:
+    """Check the options as REST checks a body; the error names the option."""
+    import msgspec
+
+    from strata.lookup.schemas import LookupRequest
+
+    try:
+        return msgspec.convert(fields, LookupRequest)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`").partition("[")[0]
+        raise base.bad_option(_OPTIONS.get(name, name), f"{message}.") from error
+
+
+def _ask(request: LookupRequest) -> LookupResult:
+    from strata.platform.ids import DEFAULT_TENANT
+
+    async def ask(services: Any) -> LookupResult:
+        result: LookupResult = await services.lookup.lookup(DEFAULT_TENANT, request, _caller())
+        return result
+
+    return base.with_services(ask)

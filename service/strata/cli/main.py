@@ -1,0 +1,125 @@
+"""The ``strata`` command: sub-commands, and the one place where failures become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+from strata.cli import base, contexts, doctor, hints, ingest, invocations, lookup, migrate, serve, sources, version
+from strata.cli.base import ExitCode, OutputClosedError, TerminatedError
+from strata.errors import StrataError
+
+HELP = """Find checkable evidence for a question in your documents.
+
+\b
+Start here:
+  strata ingest ./handbook --context handbook
+  strata lookup "How long is parental leave?" --context handbook
+  strata serve
+  strata doctor
+
+All local state lives below STRATA_HOME. A database is started for you unless
+STRATA_DATABASE_URL names one. Exit codes: 0 ok, 1 failed, 2 usage or bad input,
+3 some documents refused, 4 nothing found, 130 interrupted.
+"""
+
+app = typer.Typer(
+    name="strata",
+    help=HELP,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        version.show(as_json=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version_flag: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (also STRATA_DEBUG=1).")] = False,
+) -> None:
+    """Take the options that come before a command."""
+    if debug:
+        os.environ["STRATA_DEBUG"] = "1"
+
+
+app.command("serve")(serve.serve)
+app.command("ingest")(ingest.ingest)
+app.command("lookup")(lookup.lookup)
+app.add_typer(contexts.app, name="contexts")
+app.add_typer(sources.app, name="sources")
+app.add_typer(hints.app, name="hints")
+app.add_typer(invocations.app, name="invocations")
+app.command("migrate")(migrate.migrate)
+app.command("doctor")(doctor.doctor)
+app.command("version")(version.version)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never lets a traceback out unless debugging."""
+    _prepare_streams()
+    try:
+        code = app(args=arguments, prog_name="strata", standalone_mode=False)
+        with base.output_may_close():
+            sys.stdout.flush()
+    except (Exception, KeyboardInterrupt, TerminatedError) as error:  # noqa: BLE001 - the last border
+        code = _failed(error)
+    return int(code or 0)
+
+
+def _failed(error: BaseException) -> ExitCode:
+    """Report a failure and return the exit code that stands for it."""
+    if base.debugging() and not isinstance(error, TyperException):
+        traceback.print_exception(error)
+    match error:
+        case StrataError():
+            base.report(error)
+            code = base.exit_code_of(error)
+        case TyperException():
+            code = _usage(error)
+        case KeyboardInterrupt() | Abort():
+            print("interrupted", file=sys.stderr)
+            code = ExitCode.INTERRUPTED
+        case TerminatedError():
+            code = ExitCode.TERMINATED
+        case OutputClosedError():
+            base.discard_output()
+            code = ExitCode.OUTPUT_CLOSED
+        case _:
+            base.report_defect(error)
+            code = ExitCode.FAILED
+    return code
+
+
+def _usage(error: TyperException) -> ExitCode:
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        return ExitCode.USAGE
+    path = context.command_path if context is not None else "strata"
+    base.report_line("usage", message, f"See `{path} --help`.")
+    return ExitCode.USAGE
+
+
+def _prepare_streams() -> None:
+    """Never fail for a character that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

@@ -1,0 +1,75 @@
+"""Fuse ranked lanes into one order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from strata.evidence.model import Candidate, LaneRank
+
+RRF_K = 60
+"""The constant of the paper; large enough that a single first place does not outweigh agreement."""
+
+
+def reciprocal_rank_fusion(
+    lane_ranks: Iterable[LaneRank], weights: Mapping[str, float] | None = None, k: int = RRF_K
+) -> float:
+    """Return the fused score of a candidate (Cormack, Clarke and Buettcher, SIGIR 2009).
+
+    The sum over its lanes of ``weight / (k + rank)``, ranks counted from 1, weight 1 for a lane
+    that ``weights`` does not name. A lane that lacks the candidate adds nothing. Summed in lane
+    order, so that the floating-point result does not depend on the order given.
+    """
+    ordered = sorted(lane_ranks, key=lambda item: item.lane)
+    return sum((weights or {}).get(item.lane, 1.0) / (k + item.rank) for item in ordered)
+
+
+def best_ranks(lane_ranks: Iterable[LaneRank]) -> tuple[LaneRank, ...]:
+    """Return the best rank of each lane, in lane order."""
+    best: dict[str, LaneRank] = {}
+    for item in lane_ranks:
+        known = best.get(item.lane)
+        if known is None or (item.rank, -item.score) < (known.rank, -known.score):
+            best[item.lane] = item
+    return tuple(best[lane] for lane in sorted(best))
+
+
+def fuse(
+    candidates: Iterable[Candidate], weights: Mapping[str, float] | None = None, k: int = RRF_K
+) -> list[Candidate]:
+    """Unite what several lanes nominated and order it by fused score.
+
+    Candidates of one identity become one with all its lane ranks, reasons and layers. Equal scores
+    fall back to ``(kind, key)``: the order is total and does not depend on the order given.
+    """
+    grouped: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in candidates:
+        grouped.setdefault(candidate.identity, []).append(candidate)
+    fused = []
+    for group in grouped.values():
+        united = unite(sorted(group, key=_lane_order))
+        fused.append(replace(united, fused_score=reciprocal_rank_fusion(united.lane_ranks, weights, k)))
+    return sorted(fused, key=fused_order)
+
+
+def unite(group: list[Candidate]) -> Candidate:
+    """Return the first of ``group`` with the lanes, layers, reasons and signals of all of them."""
+    first = group[0]
+    return replace(
+        first,
+        lane_ranks=best_ranks(item for member in group for item in member.lane_ranks),
+        layers=tuple(sorted({layer for member in group for layer in (member.layers or (member.layer,))})),
+        hit_reasons=tuple(dict.fromkeys(reason for member in group for reason in member.hit_reasons)),
+        relevance=max(member.relevance for member in group),
+        is_protected=any(member.is_protected for member in group),
+    )
+
+
+def fused_order(candidate: Candidate) -> tuple[float, str, str]:
+    """Sort key of the fused order: score descending, then kind and key."""
+    return (-candidate.fused_score, *candidate.identity)
+
+
+def _lane_order(candidate: Candidate) -> tuple[int, str, tuple[str, ...]]:
+    best = min(candidate.lane_ranks, key=lambda item: (item.rank, item.lane), default=None)
+    return (best.rank, best.lane, candidate.hit_reasons) if best else (2**31, "", candidate.hit_reasons)

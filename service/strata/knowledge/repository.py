@@ -1,0 +1,149 @@
+"""SQL of contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from strata.platform.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRow:
+    """A context as it stands in its table."""
+
+    context_id: UUID
+    name: str
+    description: str
+    graph_revision: int
+    passages_revision: int
+    hints_revision: int
+    config_revision: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCounts:
+    """How many sources and passages a context holds."""
+
+    sources: int
+    passages: int
+
+
+async def find(connection: Connection, tenant: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[ContextRow]:
+    """Return the contexts with one of the ids or names, by name."""
+    rows = await connection.fetch(
+        """
+        SELECT context_id, name, description,
+               graph_revision, passages_revision, hints_revision, config_revision, created_at
+        FROM context WHERE tenant_id = $1 AND (context_id = ANY($2) OR name = ANY($3))
+        ORDER BY name COLLATE "C"
+        """,
+        tenant,
+        ids,
+        names,
+    )
+    return [ContextRow(*row) for row in rows]
+
+
+async def list_all(connection: Connection, tenant: UUID) -> list[ContextRow]:
+    """Return every context, by name in code point order."""
+    rows = await connection.fetch(
+        """
+        SELECT context_id, name, description,
+               graph_revision, passages_revision, hints_revision, config_revision, created_at
+        FROM context WHERE tenant_id = $1
+        ORDER BY name COLLATE "C"
+        """,
+        tenant,
+    )
+    return [ContextRow(*row) for row in rows]
+
+
+async def insert(connection: Connection, tenant: UUID, context: UUID, name: str, description: str) -> ContextRow | None:
+    """Insert a context; None when the name is taken, also by a transaction that is just committing."""
+    row = await connection.fetchrow(
+        """
+        INSERT INTO context (tenant_id, context_id, name, description) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (tenant_id, name) DO NOTHING
+        RETURNING context_id, name, description,
+               graph_revision, passages_revision, hints_revision, config_revision, created_at
+        """,
+        tenant,
+        context,
+        name,
+        description,
+    )
+    return ContextRow(*row) if row else None
+
+
+async def update(
+    connection: Connection, tenant: UUID, context: UUID, name: str | None, description: str | None
+) -> ContextRow | None:
+    """Change name and description and move the config revision; None when the context is gone."""
+    row = await connection.fetchrow(
+        """
+        UPDATE context
+        SET name = coalesce($3, name), description = coalesce($4, description), config_revision = config_revision + 1
+        WHERE tenant_id = $1 AND context_id = $2
+        RETURNING context_id, name, description,
+               graph_revision, passages_revision, hints_revision, config_revision, created_at
+        """,
+        tenant,
+        context,
+        name,
+        description,
+    )
+    return ContextRow(*row) if row else None
+
+
+async def delete(connection: Connection, tenant: UUID, context: UUID) -> bool:
+    """Delete a context with all that hangs on it; False when it was gone already.
+
+    The row goes first: it waits for writers of the context, and those that come later find it
+    gone. Postings have no foreign key, so they are deleted by name.
+    """
+    deleted = await connection.fetchval(
+        "DELETE FROM context WHERE tenant_id = $1 AND context_id = $2 RETURNING true", tenant, context
+    )
+    if deleted is None:
+        return False
+    await connection.execute("DELETE FROM lexical_posting WHERE tenant_id = $1 AND context_id = $2", tenant, context)
+    return True
+
+
+async def hold(connection: Connection, tenant: UUID, context: UUID) -> bool:
+    """Keep the context from being deleted until the transaction ends; False when it is gone.
+
+    Does not block other writers nor the revision counters.
+    """
+    return (
+        await connection.fetchval(
+            "SELECT true FROM context WHERE tenant_id = $1 AND context_id = $2 FOR KEY SHARE", tenant, context
+        )
+        is not None
+    )
+
+
+async def bump_passages(connection: Connection, tenant: UUID, context: UUID) -> int | None:
+    """Move the passages revision and return it. Holds the row to the end: call it last."""
+    revision: int | None = await connection.fetchval(
+        "UPDATE context SET passages_revision = passages_revision + 1 "
+        "WHERE tenant_id = $1 AND context_id = $2 RETURNING passages_revision",
+        tenant,
+        context,
+    )
+    return revision
+
+
+async def counts(connection: Connection, tenant: UUID, contexts: Sequence[UUID]) -> dict[UUID, ContextCounts]:
+    """Return the counts of the contexts that hold at least one source."""
+    rows = await connection.fetch(
+        "SELECT context_id, count(*), coalesce(sum(passage_count), 0)::bigint FROM source "
+        "WHERE tenant_id = $1 AND context_id = ANY($2) GROUP BY context_id",
+        tenant,
+        contexts,
+    )
+    return {row[0]: ContextCounts(row[1], row[2]) for row in rows}

@@ -1,0 +1,200 @@
+"""Contexts: make, find, describe and delete knowledge bases."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from uuid import UUID
+
+from strata.errors import CONFLICT, CONTEXT_EXISTS, CONTEXT_NOT_FOUND, INVALID_REQUEST, StrataError
+from strata.knowledge import repository
+from strata.knowledge.repository import ContextCounts, ContextRow
+from strata.knowledge.schemas import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, ContextList, ContextView, Revisions
+from strata.platform.database import Connection, Database
+from strata.platform.ids import new_id
+
+_HIDDEN = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def valid_name(name: str, pointer: str = "/name") -> str:
+    """Return the trimmed name of a context, or raise ``invalid_request`` saying what is wrong with it.
+
+    1 to 128 characters, no control characters or lone surrogates, and not the shape of an id:
+    a name must never be taken for one.
+    """
+    trimmed = name.strip()
+    if not trimmed:
+        raise StrataError(INVALID_REQUEST, "A context name needs at least one visible character.", pointer=pointer)
+    if len(trimmed) > MAX_NAME_CHARS:
+        raise StrataError(
+            INVALID_REQUEST,
+            f"A context name has at most {MAX_NAME_CHARS} characters; this one has {len(trimmed)}.",
+            pointer=pointer,
+        )
+    if any(unicodedata.category(char) in _HIDDEN for char in trimmed):
+        raise StrataError(INVALID_REQUEST, "A context name holds no control or unassigned characters.", pointer=pointer)
+    if as_uuid(trimmed) is not None:
+        raise StrataError(INVALID_REQUEST, "A context name must not have the shape of an id.", pointer=pointer)
+    return trimmed
+
+
+def valid_description(description: str, pointer: str = "/description") -> str:
+    """Return the trimmed description: at most 4,096 characters, line breaks allowed, no other control ones."""
+    trimmed = description.strip()
+    if len(trimmed) > MAX_DESCRIPTION_CHARS:
+        raise StrataError(
+            INVALID_REQUEST, f"A description has at most {MAX_DESCRIPTION_CHARS} characters.", pointer=pointer
+        )
+    if any(unicodedata.category(char) in {"Cc", "Cs"} and char not in "\n\t" for char in trimmed):
+        raise StrataError(INVALID_REQUEST, "A description holds no control characters.", pointer=pointer)
+    return trimmed
+
+
+def as_uuid(ref: str) -> UUID | None:
+    """Return the id that ``ref`` spells in any form that UUID takes, None when it spells none."""
+    try:
+        return UUID(ref)
+    except ValueError:
+        return None
+
+
+class ContextService:
+    """The contexts of each tenant. A reference is an id or a unique name."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, tenant: UUID, name: str, description: str = "") -> ContextView:
+        """Make a context; raises ``context_exists`` when the name is taken."""
+        name, description = valid_name(name), valid_description(description)
+        async with self._database.work(tenant) as connection:
+            row = await repository.insert(connection, tenant, new_id(), name, description)
+        if row is None:
+            raise StrataError(CONTEXT_EXISTS, f"There is a context named {name!r} already.", pointer="/name")
+        return _view(row, None)
+
+    async def list(self, tenant: UUID) -> ContextList:
+        """Return every context, by name."""
+        async with self._database.work(tenant, snapshot=True) as connection:
+            rows = await repository.list_all(connection, tenant)
+            counts = await repository.counts(connection, tenant, [row.context_id for row in rows])
+        return ContextList(contexts=[_view(row, counts.get(row.context_id)) for row in rows])
+
+    async def get(self, tenant: UUID, ref: str) -> ContextView:
+        """Return one context; raises ``context_not_found``."""
+        async with self._database.work(tenant, snapshot=True) as connection:
+            row = await self.resolve(connection, tenant, ref)
+            counts = await repository.counts(connection, tenant, [row.context_id])
+        return _view(row, counts.get(row.context_id))
+
+    async def update(
+        self, tenant: UUID, ref: str, *, name: str | None = None, description: str | None = None
+    ) -> ContextView:
+        """Rename or describe a context; None leaves a field as it is. Its id never changes."""
+        name = None if name is None else valid_name(name)
+        description = None if description is None else valid_description(description)
+        try:
+            async with self._database.work(tenant) as connection:
+                row = await self.resolve(connection, tenant, ref)
+                changed = await repository.update(connection, tenant, row.context_id, name, description)
+                counts = await repository.counts(connection, tenant, [row.context_id])
+        except StrataError as error:
+            if error.kind is not CONFLICT or name is None:
+                raise
+            raise StrataError(CONTEXT_EXISTS, f"There is a context named {name!r} already.", pointer="/name") from error
+        if changed is None:
+            raise _not_found(ref, None)
+        return _view(changed, counts.get(row.context_id))
+
+    async def delete(self, tenant: UUID, ref: str) -> None:
+        """Delete a context with its sources, index and hints; final when this returns."""
+        async with self._database.work(tenant, timeout_seconds=600) as connection:
+            row = await self.resolve(connection, tenant, ref)
+            if not await repository.delete(connection, tenant, row.context_id):
+                raise _not_found(ref, None)
+
+    async def resolve(
+        self, connection: Connection, tenant: UUID, ref: str, *, pointer: str | None = None
+    ) -> ContextRow:
+        """Return the context that ``ref`` names inside a unit of work; raises ``context_not_found``."""
+        return (await self.resolve_many(connection, tenant, [ref], pointer=pointer))[0]
+
+    async def resolve_many(
+        self, connection: Connection, tenant: UUID, refs: Sequence[str], *, pointer: str | None = None
+    ) -> Sequence[ContextRow]:
+        """Return the contexts in the order of ``refs``, each once; one statement.
+
+        Raises ``context_not_found`` for the first that is missing; where several were asked for,
+        the pointer gets its index (``/context/2``).
+        """
+        cleaned = [ref.strip() for ref in refs]
+        ids = [as_uuid(ref) for ref in cleaned]
+        askable = [ref for ref in cleaned if "\x00" not in ref and _encodable(ref)]
+        rows = await repository.find(connection, tenant, [found for found in ids if found], askable)
+        by_id = {row.context_id: row for row in rows}
+        by_name = {row.name: row for row in rows}
+        resolved: dict[UUID, ContextRow] = {}
+        for index, (ref, identifier) in enumerate(zip(cleaned, ids, strict=True)):
+            row = by_id.get(identifier) if identifier else by_name.get(ref)
+            if row is None:
+                raise _not_found(ref, f"{pointer}/{index}" if pointer and len(refs) > 1 else pointer)
+            resolved.setdefault(row.context_id, row)
+        return tuple(resolved.values())
+
+    async def ensure(self, connection: Connection, tenant: UUID, ref: str, *, pointer: str | None = None) -> ContextRow:
+        """Return the context that ``ref`` names, making one of that name where there is none.
+
+        An id that is unknown makes nothing: ``context_not_found``. Callers at the same moment get
+        the same context.
+        """
+        if as_uuid(ref.strip()) is not None:
+            return await self.resolve(connection, tenant, ref, pointer=pointer)
+        name = valid_name(ref, pointer or "/context")
+        # A second round finds what another transaction committed between the two statements.
+        for _ in range(3):
+            found = await repository.find(connection, tenant, [], [name])
+            if found:
+                return found[0]
+            made = await repository.insert(connection, tenant, new_id(), name, "")
+            if made:
+                return made
+        raise StrataError(CONFLICT, f"The context {name!r} is being made and deleted at this moment.", pointer=pointer)
+
+    async def hold(self, connection: Connection, tenant: UUID, context: UUID) -> None:
+        """Keep a context from being deleted until the unit of work ends; raises ``context_not_found``."""
+        if not await repository.hold(connection, tenant, context):
+            raise _not_found(str(context), None)
+
+    async def bump_passages(self, connection: Connection, tenant: UUID, context: UUID) -> None:
+        """Move the passages revision; the last statement of a unit of work that changed passages."""
+        await repository.bump_passages(connection, tenant, context)
+
+
+def _encodable(ref: str) -> bool:
+    try:
+        ref.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_found(ref: str, pointer: str | None) -> StrataError:
+    shown = ref[:MAX_NAME_CHARS].encode("utf-8", "replace").decode()
+    return StrataError(CONTEXT_NOT_FOUND, f"There is no context {shown!r}.", pointer=pointer)
+
+
+def _view(row: ContextRow, counts: ContextCounts | None) -> ContextView:
+    return ContextView(
+        id=row.context_id,
+        name=row.name,
+        description=row.description,
+        revisions=Revisions(
+            graph=row.graph_revision,
+            passages=row.passages_revision,
+            hints=row.hints_revision,
+            config=row.config_revision,
+        ),
+        sources=counts.sources if counts else 0,
+        passages=counts.passages if counts else 0,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,165 @@
+"""SQL of the lookup: which sources a filter leaves, and the live rows of what was nominated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+
+from strata.platform.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFilter:
+    """Hard filters, all of which must hold. Empty sequences and None filter nothing.
+
+    ``paths`` are POSIX regular expressions (made from globs), any of which may match;
+    ``categories`` and ``tags`` are exact: any category, every tag.
+    """
+
+    categories: Sequence[str] = ()
+    paths: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    language: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether everything passes."""
+        return not (
+            self.categories or self.paths or self.tags or self.since or self.until or self.language is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PassageRow:
+    """A live passage with what its source and section say of it; ``text`` is None beyond the window."""
+
+    context_id: UUID
+    passage_id: int
+    source_id: UUID
+    path: str
+    title: str
+    category: str | None
+    revision: int
+    source_key: str | None
+    source_key_basis: str | None
+    section: int
+    anchor: str | None
+    breadcrumb: list[str]
+    start_byte: int
+    end_byte: int
+    sha256: bytes
+    page: int | None
+    start_ms: int | None
+    end_ms: int | None
+    speaker: str | None
+    text: str | None
+    metadata: dict[str, Any]
+
+
+async def eligible_serials(
+    connection: Connection, tenant: UUID, context: UUID, source_filter: SourceFilter
+) -> npt.NDArray[np.int64]:
+    """Return the serials of the sources that pass, ascending."""
+    rows = await connection.fetch(
+        """
+        SELECT serial FROM source
+        WHERE tenant_id = $1 AND context_id = $2
+          AND (cardinality($3::text[]) = 0 OR category = ANY ($3))
+          AND (cardinality($4::text[]) = 0 OR path ~ ANY ($4))
+          AND tags @> $5::text[]
+          AND ($6::timestamptz IS NULL OR occurred_at >= $6)
+          AND ($7::timestamptz IS NULL OR occurred_at < $7)
+          AND ($8::text IS NULL OR language = $8)
+        ORDER BY serial
+        """,
+        tenant,
+        context,
+        list(source_filter.categories),
+        list(source_filter.paths),
+        list(source_filter.tags),
+        source_filter.since,
+        source_filter.until,
+        source_filter.language,
+    )
+    return np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
+
+
+async def passage_rows(
+    connection: Connection, tenant: UUID, contexts: Sequence[UUID], passages: Sequence[int], window: int
+) -> list[PassageRow]:
+    """Return the live rows of ``passages`` (ids, one context each) in the order given.
+
+    The first ``window`` come with text and metadata. A passage that is gone has no row.
+    """
+    rows = await connection.fetch(
+        """
+        SELECT p.context_id, p.passage_id, s.source_id, s.path, s.title, s.category, s.revision,
+               s.source_key, s.source_key_basis, x.ordinal, x.anchor, x.breadcrumb,
+               p.start_byte, p.end_byte, p.sha256, p.page, p.start_ms, p.end_ms, p.speaker,
+               convert_from(
+                 substring(c.content FROM p.start_byte::int + 1 FOR (p.end_byte - p.start_byte)::int), 'UTF8'
+               ),
+               CASE WHEN w.n <= $4 THEN s.metadata END
+        FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS w (context_id, passage_id, n)
+        JOIN passage p ON p.tenant_id = $1 AND p.context_id = w.context_id AND p.passage_id = w.passage_id
+        JOIN source s ON s.tenant_id = $1 AND s.context_id = p.context_id AND s.source_id = p.source_id
+        JOIN section x ON x.tenant_id = $1 AND x.context_id = p.context_id AND x.source_id = p.source_id
+                      AND x.ordinal = p.section_ordinal
+        LEFT JOIN source_content c ON w.n <= $4 AND c.tenant_id = $1 AND c.context_id = p.context_id
+                                  AND c.source_id = p.source_id
+        ORDER BY w.n
+        """,
+        tenant,
+        list(contexts),
+        list(passages),
+        window,
+    )
+    return [PassageRow(*row[:-1], metadata=row[-1] or {}) for row in rows]
+
+
+async def target_passages(
+    connection: Connection, tenant: UUID, contexts: Sequence[UUID], paths: Sequence[str], anchors: Sequence[str | None]
+) -> list[int | None]:
+    """Return for each hint target the first passage of its source, or of its section where an anchor names one.
+
+    None where the target does not exist (any more). A section without text of its own gives the
+    first passage below it.
+    """
+    rows = await connection.fetch(
+        """
+        SELECT (
+          SELECT min(p.passage_id)
+          FROM source s
+          LEFT JOIN section x ON w.anchor IS NOT NULL AND x.tenant_id = $1 AND x.context_id = s.context_id
+                             AND x.source_id = s.source_id AND x.anchor = w.anchor
+          JOIN passage p ON p.tenant_id = $1 AND p.context_id = s.context_id AND p.source_id = s.source_id
+          WHERE s.tenant_id = $1 AND s.context_id = w.context_id AND s.path = w.path
+            AND (w.anchor IS NULL OR (p.start_byte >= x.start_byte AND p.end_byte <= x.end_byte))
+        )
+        FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (context_id, path, anchor, n)
+        ORDER BY w.n
+        """,
+        tenant,
+        list(contexts),
+        list(paths),
+        list(anchors),
+    )
+    return [row[0] for row in rows]
+
+
+async def has_passages(connection: Connection, tenant: UUID, contexts: Sequence[UUID]) -> bool:
+    """Tell whether any of the contexts holds a passage."""
+    found: bool = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM passage WHERE tenant_id = $1 AND context_id = ANY ($2::uuid[]))",
+        tenant,
+        list(contexts),
+    )
+    return found

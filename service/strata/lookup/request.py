@@ -1,0 +1,151 @@
+"""From the bytes of a request to a checked plan."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from strata.errors import INVALID_REQUEST, StrataError
+from strata.evidence.model import Layer, Limits
+from strata.lookup.repository import SourceFilter
+from strata.lookup.schemas import MAX_QUERY_CHARS, Filters, LookupRequest
+from strata.text.normalise import normalise_text
+
+MAX_CONTEXTS = 32
+MAX_FILTER_VALUES = 100
+MAX_FILTER_CHARS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A lookup that has passed every check: nothing in it can fail on its own."""
+
+    query: str
+    contexts: tuple[str, ...]
+    categories: tuple[str, ...]
+    source_filter: SourceFilter
+    top_k: int
+    limits: Limits
+    has_budget: bool
+    layers: frozenset[Layer]
+    wants_content: bool
+    wants_markdown: bool
+
+
+def plan_lookup(request: LookupRequest) -> Plan:
+    """Check a request as a whole; raises ``invalid_request`` with a pointer to the field."""
+    query = normalise_text(request.query).text.strip()
+    if not query:
+        raise StrataError(INVALID_REQUEST, "query is empty.", pointer="/query", remedy="Ask a question.")
+    if len(query) > MAX_QUERY_CHARS:
+        raise StrataError(
+            INVALID_REQUEST, f"query has {len(query)} characters; at most {MAX_QUERY_CHARS} are read.", pointer="/query"
+        )
+    contexts = _strings(request.context, "/context", MAX_CONTEXTS)
+    if not contexts:
+        raise StrataError(INVALID_REQUEST, "context names nothing.", pointer="/context")
+    budget = request.budget
+    return Plan(
+        query=query,
+        contexts=contexts,
+        categories=_strings(request.category or [], "/category", MAX_FILTER_VALUES),
+        source_filter=_source_filter(request.filters or Filters()),
+        top_k=request.top_k,
+        limits=Limits(budget.max_items, budget.max_bytes, budget.max_tokens) if budget else Limits(),
+        has_budget=budget is not None,
+        layers=frozenset(request.layers or Layer),
+        wants_content=request.content if request.content is not None else budget is not None,
+        wants_markdown=request.format == "markdown",
+    )
+
+
+def decode_request(body: bytes) -> LookupRequest:
+    """Read a JSON body; raises ``malformed_body`` or ``invalid_request`` with a pointer."""
+    try:
+        return msgspec.json.decode(body, type=LookupRequest)
+    except msgspec.ValidationError as error:
+        raise invalid_field(error) from error
+
+
+def invalid_field(error: msgspec.ValidationError) -> StrataError:
+    """Return the StrataError of a field that has the wrong type or lies outside its bounds."""
+    detail, _, path = str(error).partition(" - at `")
+    pointer = re.sub(r"\[(\d+|\.\.\.)\]", r"/\1", path.rstrip("`").removeprefix("$")).replace(".", "/")
+    if missing := re.search(r"missing required field `(\w+)`", detail):
+        pointer = f"{pointer}/{missing[1]}"
+    return StrataError(INVALID_REQUEST, f"{detail}.", pointer=pointer or "/")
+
+
+def _strings(value: str | list[str], pointer: str, most: int) -> tuple[str, ...]:
+    """Return the distinct, cleaned strings of a field in the order given."""
+    values = [value] if isinstance(value, str) else value
+    if len(values) > most:
+        raise StrataError(INVALID_REQUEST, f"{len(values)} values; at most {most} are taken.", pointer=pointer)
+    cleaned = [normalise_text(item).text.strip() for item in values]
+    for index, item in enumerate(cleaned):
+        where = pointer if isinstance(value, str) else f"{pointer}/{index}"
+        if not item:
+            raise StrataError(INVALID_REQUEST, "The value is empty.", pointer=where)
+        if len(item) > MAX_FILTER_CHARS:
+            raise StrataError(
+                INVALID_REQUEST, f"The value is longer than {MAX_FILTER_CHARS} characters.", pointer=where
+            )
+    return tuple(dict.fromkeys(cleaned))
+
+
+def _source_filter(filters: Filters) -> SourceFilter:
+    return SourceFilter(
+        paths=tuple(glob_to_regex(glob) for glob in _strings(filters.sources, "/filters/sources", MAX_FILTER_VALUES)),
+        tags=_strings(filters.tags, "/filters/tags", MAX_FILTER_VALUES),
+        since=_moment(filters.since, "/filters/since", is_end=False),
+        until=_moment(filters.until, "/filters/until", is_end=True),
+        language=_strings(filters.language, "/filters/language", 1)[0] if filters.language is not None else None,
+    )
+
+
+def glob_to_regex(glob: str) -> str:
+    """Return the anchored POSIX regular expression of a path glob.
+
+    ``*`` and ``?`` stay within one path segment, ``**`` crosses segments, ``**/`` may match nothing.
+    """
+    pattern = ""
+    for token in re.findall(r"\*\*/|\*+|\?|[^*?]+", glob):
+        if token == "**/":
+            pattern += "(.*/)?"
+        elif token == "*":
+            pattern += "[^/]*"
+        elif token.startswith("**"):
+            pattern += ".*"
+        elif token == "?":
+            pattern += "[^/]"
+        else:
+            pattern += _escaped(token)
+    return f"^{pattern}$"
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{char}" if char.isascii() and not (char.isalnum() or char in "_/ -") else char for char in text)
+
+
+def _moment(value: str | None, pointer: str, *, is_end: bool) -> datetime | None:
+    """Read an ISO date or time, UTC where no zone is given; an end that is a date includes that day."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError as error:
+        raise StrataError(
+            INVALID_REQUEST,
+            "The value is not an ISO 8601 date or time.",
+            pointer=pointer,
+            remedy="Send 2026-01-31 or 2026-01-31T12:00:00Z.",
+        ) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    is_date = len(value.strip()) <= 10
+    try:
+        return moment + timedelta(days=1) if is_end and is_date else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise StrataError(INVALID_REQUEST, "The date is out of range.", pointer=pointer) from error

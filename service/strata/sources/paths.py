@@ -1,0 +1,53 @@
+"""The identity of a source within its context: a cleaned path or id."""
+
+from __future__ import annotations
+
+import re
+
+from strata.errors import INVALID_REQUEST, StrataError
+from strata.text.normalise import add_changes, normalise_text
+
+MAX_PATH_BYTES = 1024
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_BREAKS = re.compile(r"\s+")
+
+
+def clean_id(raw: str, changes: dict[str, int], pointer: str | None = None) -> str:
+    """Return an id as it is stored: normalised, trimmed, white space runs made one space.
+
+    What was cleaned is counted into ``changes``. Raises ``invalid_request`` when nothing is left or
+    when it is longer than 1,024 bytes.
+    """
+    normalised = normalise_text(raw)
+    add_changes(changes, normalised.changes)
+    name = _BREAKS.sub(" ", normalised.text).strip()
+    if not name:
+        raise StrataError(INVALID_REQUEST, "The path or id is empty.", pointer=pointer)
+    if len(name.encode()) > MAX_PATH_BYTES:
+        raise StrataError(
+            INVALID_REQUEST, f"The path or id is longer than {MAX_PATH_BYTES} bytes in UTF-8.", pointer=pointer
+        )
+    return name
+
+
+def clean_path(raw: str, changes: dict[str, int], pointer: str | None = None) -> str:
+    """Return a POSIX path relative to its root: ``.`` and ``..`` resolved, no slash doubled or leading.
+
+    A URL stays as it is. Raises ``invalid_request`` also when the path leads above its root or
+    names the root itself.
+    """
+    name = clean_id(raw, changes, pointer)
+    if _URL.match(name):
+        return name
+    parts: list[str] = []
+    for part in name.split("/"):
+        if part == "..":
+            if not parts:
+                raise StrataError(INVALID_REQUEST, "The path leads above its root.", pointer=pointer)
+            parts.pop()
+        elif part not in {"", "."}:
+            parts.append(part)
+    if not parts:
+        raise StrataError(INVALID_REQUEST, "The path names no document.", pointer=pointer)
+    return "/".join(parts)

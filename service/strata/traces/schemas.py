@@ -1,0 +1,189 @@
+"""A recorded call as Python sees it, and ``retrieval_details`` version 1 (camelCase in the row).
+
+No text of a passage is held here: a block carries the length and hash of its content instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+SCHEMA_VERSION = 1
+
+
+class Surface(StrEnum):
+    """Where a call came in."""
+
+    REST = "REST"
+    MCP = "MCP"
+    CLI = "CLI"
+
+
+class Status(StrEnum):
+    """How a call ended. NOT_FOUND is an answer: nothing at or above the floor."""
+
+    SUCCESS = "SUCCESS"
+    NOT_FOUND = "NOT_FOUND"
+    DEGRADED = "DEGRADED"
+    ERROR = "ERROR"
+    CANCELLED = "CANCELLED"
+
+
+class ContextRevision(Struct, frozen=True, rename="camel", kw_only=True):
+    """A context that was asked, at the passages revision that was read."""
+
+    id: UUID
+    revision: int
+
+
+class HintLayerTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """What L0 did: hint entries that matched."""
+
+    matched: int
+    duration_ms: float
+
+
+class RetrievalLayerTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """What L1 did: candidates of all its lanes together."""
+
+    candidates: int
+    duration_ms: float
+
+
+class LayersTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """Both layers; None for one that was not asked."""
+
+    l0: HintLayerTrace | None = None
+    l1: RetrievalLayerTrace | None = None
+
+
+class LaneTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """What one lane did. ``reason`` says why it did not run, or why it ran short."""
+
+    ran: bool
+    reason: str | None = None
+    candidates: int = 0
+    duration_ms: float = 0.0
+
+
+class FiltersTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """The category filter; ``relaxed`` when L1 ran once more without it."""
+
+    category: str | list[str] | None = None
+    relaxed: bool = False
+
+
+class PostprocessTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """Counts of the pipeline: ``raw`` candidates = kept + the sum of ``omitted_by_reason``."""
+
+    raw: int = 0
+    deduplicated: int = 0
+    duplicates_dropped: int = 0
+    near_duplicates_dropped: int = 0
+    previews_truncated: int = 0
+    omitted_by_reason: dict[str, int] = {}
+
+
+class BudgetTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """What was used of which ceilings (``maxItems``, ``maxBytes``, ``maxTokens``)."""
+
+    items_used: int
+    bytes_used: int
+    tokens_used: int
+    limits: dict[str, int | None] = {}
+
+
+class LaneRankTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """The place in one lane, from 1."""
+
+    lane: str
+    rank: int
+
+
+class BlockTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """One evidence block. ``passage`` is the key of the passage (None for a hint)."""
+
+    rank: int
+    source_key: str
+    source_key_basis: str
+    layers: list[str]
+    title: str
+    breadcrumb: list[str]
+    score: float
+    lane_ranks: list[LaneRankTrace]
+    hit_reasons: list[str]
+    content_chars: int
+    content_sha256: str | None
+    source: str | None = None
+    passage: str | None = None
+
+
+class OmissionTrace(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """One candidate that did not get in; fields after ``lane_ranks`` are left out when None.
+
+    ``source`` is also left out where the source key ``path:<source>[#anchor]`` tells it.
+    ``duplicate_of`` is the source key of the candidate that stands for it.
+    """
+
+    source_key: str
+    reason: str
+    lane_ranks: list[LaneRankTrace]
+    source: str | None = None
+    passage: str | None = None
+    duplicate_of: str | None = None
+
+
+class RetrievalDetails(Struct, frozen=True, rename="camel", kw_only=True):
+    """How a lookup came to its answer, version 1.
+
+    ``omitted`` is in the order of the pipeline, capped by size; ``omitted_total`` counts all.
+    ``trimmed`` names what was left out to stay under the size limit.
+    """
+
+    contexts: list[ContextRevision]
+    layers: LayersTrace
+    lanes: dict[str, LaneTrace]
+    filters: FiltersTrace
+    postprocess: PostprocessTrace
+    fallback: str | None = None
+    budget: BudgetTrace | None = None
+    empty_reason: str | None = None
+    evidence_blocks: list[BlockTrace] = []
+    omitted: list[OmissionTrace] = []
+    omitted_total: int = 0
+    trimmed: list[str] = []
+    schema_version: int = SCHEMA_VERSION
+
+
+class Invocation(Struct, frozen=True, kw_only=True):
+    """One call as its surface reports it when it ends.
+
+    ``id`` is made by the caller (a UUIDv7), so that the answer can name its row. ``context_id`` is
+    the first context asked. ``arguments`` are what the caller sent, decoded. ``found`` and what
+    follows are None for tools that look nothing up.
+    """
+
+    tenant_id: UUID
+    id: UUID
+    tool_name: str
+    surface: Surface
+    status: Status
+    duration_ms: float
+    context_id: UUID | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    request_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    arguments: Mapping[str, Any] = {}
+    found: bool | None = None
+    relevance_level: str | None = None
+    completeness_hint: str | None = None
+    evidence_count: int = 0
+    error_type: str | None = None
+    error_message: str | None = None
+    retrieval_details: RetrievalDetails | None = None
