@@ -52,6 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     preview_chars: Annotated[int, Meta(ge=80, le=4000)] = 600
     content_max_bytes: Positive = 64 * 1024
     source_key_granularity: Literal["section", "source", "passage"] = "section"
+    relevance_high: Annotated[float, Meta(ge=0, le=1)] = 0.85
+    relevance_medium: Annotated[float, Meta(ge=0, le=1)] = 0.55
+    relevance_floor: Annotated[float, Meta(ge=0, le=1)] = 0.05
     candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 100
     trace_query: Literal["text", "hash", "none"] = "text"
     trace_commit: Literal["async", "sync"] = "async"

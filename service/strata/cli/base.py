@@ -149,21 +149,14 @@ def with_services(use: Callable[[Services], Awaitable[T]], configured: Settings 
 
 
 def configure_logging(configured: Settings) -> None:
-    """Send log lines to standard error, warnings and worse unless STRATA_LOG_LEVEL says debug."""
-    import logging
+    """Send log lines to standard error: warnings and worse, for people, unless STRATA_LOG_* say otherwise."""
+    import msgspec
 
-    import structlog
+    from strata.platform.logging import setup_logging
 
-    level = logging.DEBUG if configured.log_level == "debug" else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.dev.ConsoleRenderer(colors=_colours()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    quiet = {"log_level": "warning", "log_format": "console"}
+    unset = {field: value for field, value in quiet.items() if not os.environ.get(f"STRATA_{field.upper()}")}
+    setup_logging(msgspec.structs.replace(configured, **unset))
 
 
 @contextmanager

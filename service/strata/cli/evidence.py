@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -11,12 +10,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from strata.cli import output
-from strata.text.tokenise import analyse, analyse_query, normalise
+from strata.text.spans import find_spans
+from strata.text.tokenise import analyse_query
 
 if TYPE_CHECKING:
     from strata.lookup.schemas import CitationView, EvidenceBlock, LookupResult
 
-_WORD = re.compile(r"[^\W_]+")
 _LEVEL_STYLE = {"HIGH": "bold green", "MEDIUM": "bold yellow", "LOW": "bold red", "NONE": "bold red"}
 _HIT = "bold yellow"
 _REASONS = {
@@ -119,15 +118,9 @@ def reason(code: str) -> str:
     return output.printable(_REASONS.get(name, code).format(argument))
 
 
-def highlighted(text: str, terms: Iterable[str]) -> Text:
+def highlighted(text: str, terms: Sequence[str]) -> Text:
     """Return the text with every word that stands for a term of the query marked."""
-    wanted = set(terms)
     marked = Text(text)
-    for found in _WORD.finditer(text):
-        word = found[0]
-        if not wanted.isdisjoint(analyse(word, "en").frequencies) and normalise(word).isascii():
-            marked.stylize(_HIT, *found.span())
-    for term in sorted(term for term in wanted if not term.isascii()):
-        for found in re.finditer(re.escape(term), text, re.IGNORECASE):
-            marked.stylize(_HIT, *found.span())
+    for span in find_spans(text, terms):
+        marked.stylize(_HIT, span.start, span.end)
     return marked

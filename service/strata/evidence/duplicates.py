@@ -32,10 +32,10 @@ def merge_by_source_key(
     fused score is computed anew from the united ranks. A RANK key never merges across layers.
     Returns the merged in fused order, and the others as DUPLICATE_SOURCE.
     """
-    groups: dict[tuple[str, str], list[Candidate]] = {}
+    groups: dict[tuple[str, str, str], list[Candidate]] = {}
     for candidate in candidates:
-        scope = candidate.layer if candidate.source_key_basis is KeyBasis.RANK else ""
-        groups.setdefault((candidate.source_key, scope), []).append(candidate)
+        layer = candidate.layer if candidate.source_key_basis is KeyBasis.RANK else ""
+        groups.setdefault((candidate.scope, candidate.source_key, layer), []).append(candidate)
     merged, omitted = [], []
     for group in groups.values():
         best = unite(group)

@@ -69,7 +69,7 @@ class Candidate:
     """One thing that a lane nominated.
 
     ``(kind, key)`` identifies it within a call. ``source_key`` groups candidates that stand for
-    the same piece of a document. ``text`` is what a reader gets; None while it is not loaded
+    the same piece of a document, within one ``scope`` (a context). ``text`` is what a reader gets; None while it is not loaded
     (such a candidate cannot be selected). ``relevance`` is an absolute signal in 0..1, such as
     the share of the query's idf mass that the text covers; it is comparable between calls.
     ``position`` orders candidates of one source as the document does.
@@ -94,6 +94,7 @@ class Candidate:
     text: str | None = None
     citation: Citation | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
+    scope: str = ""
     merged_count: int = 1
     is_protected: bool = False
 

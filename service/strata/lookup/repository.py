@@ -8,9 +8,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import numpy as np
-import numpy.typing as npt
-
 from strata.platform.database import Connection
 
 
@@ -32,9 +29,7 @@ class SourceFilter:
     @property
     def is_empty(self) -> bool:
         """Tell whether everything passes."""
-        return not (
-            self.categories or self.paths or self.tags or self.since or self.until or self.language is not None
-        )
+        return not (self.categories or self.paths or self.tags or self.since or self.until or self.language is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +56,12 @@ class PassageRow:
     end_ms: int | None
     speaker: str | None
     text: str | None
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] | None
 
 
 async def eligible_serials(
     connection: Connection, tenant: UUID, context: UUID, source_filter: SourceFilter
-) -> npt.NDArray[np.int64]:
+) -> list[int]:
     """Return the serials of the sources that pass, ascending."""
     rows = await connection.fetch(
         """
@@ -89,7 +84,7 @@ async def eligible_serials(
         source_filter.until,
         source_filter.language,
     )
-    return np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
+    return [row[0] for row in rows]
 
 
 async def passage_rows(
@@ -122,7 +117,7 @@ async def passage_rows(
         list(passages),
         window,
     )
-    return [PassageRow(*row[:-1], metadata=row[-1] or {}) for row in rows]
+    return [PassageRow(*row) for row in rows]
 
 
 async def target_passages(

@@ -106,23 +106,20 @@ def _source_filter(filters: Filters) -> SourceFilter:
     )
 
 
+_WILDCARDS = {"**/": "(.*/)?", "*": "[^/]*", "?": "[^/]"}
+
+
 def glob_to_regex(glob: str) -> str:
     """Return the anchored POSIX regular expression of a path glob.
 
     ``*`` and ``?`` stay within one path segment, ``**`` crosses segments, ``**/`` may match nothing.
     """
     pattern = ""
-    for token in re.findall(r"\*\*/|\*+|\?|[^*?]+", glob):
-        if token == "**/":
-            pattern += "(.*/)?"
-        elif token == "*":
-            pattern += "[^/]*"
-        elif token.startswith("**"):
-            pattern += ".*"
-        elif token == "?":
-            pattern += "[^/]"
+    for part in re.findall(r"\*\*/|\*+|\?|[^*?]+", glob):
+        if part in _WILDCARDS:
+            pattern += _WILDCARDS[part]
         else:
-            pattern += _escaped(token)
+            pattern += ".*" if part.startswith("*") else _escaped(part)
     return f"^{pattern}$"
 
 

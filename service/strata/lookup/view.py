@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from strata.evidence.model import Candidate, Citation, Limits, Omission, Package
@@ -15,7 +17,8 @@ from strata.lookup.schemas import (
     OmittedItem,
 )
 from strata.text.preview import ELLIPSIS, Span, preview
-from strata.text.tokenise import QueryTerm, find_spans
+from strata.text.spans import find_spans
+from strata.text.tokenise import QueryTerm
 
 OMITTED_ITEMS = 20
 
@@ -29,13 +32,13 @@ class BlockRenderer:
 
     def __init__(
         self,
-        terms: list[QueryTerm],
+        terms: Sequence[QueryTerm],
         *,
         preview_chars: int,
         content_max_bytes: int,
         with_content: bool,
     ) -> None:
-        self._terms = terms
+        self._terms = [term.token for term in terms]
         self._preview_chars = preview_chars
         self._content_max_bytes = content_max_bytes
         self._with_content = with_content
@@ -56,7 +59,7 @@ class BlockRenderer:
             category=candidate.category,
             layer=candidate.layer,
             layers=list(candidate.layers),
-            score=round(min(1.0, candidate.fused_score / self.best_score), 6),
+            score=self.score(candidate),
             lane_ranks=lane_rank_views(candidate),
             hit_reasons=list(candidate.hit_reasons),
             content_preview=shown,
@@ -65,6 +68,10 @@ class BlockRenderer:
             merged_count=candidate.merged_count,
             metadata=dict(candidate.metadata),
         )
+
+    def score(self, candidate: Candidate) -> float:
+        """Return the fused score as a share of the best one."""
+        return round(min(1.0, candidate.fused_score / self.best_score), 6)
 
     def render(self, candidate: Candidate, rank: int) -> str:
         """Return the compact JSON of the block: what it costs."""
@@ -78,7 +85,7 @@ class BlockRenderer:
         known = self._previews.get(candidate.identity)
         if known is None:
             text = candidate.text or ""
-            spans: list[Span] = find_spans(text, self._terms) if len(text) > self._preview_chars else []
+            spans: Sequence[Span] = find_spans(text, self._terms) if len(text) > self._preview_chars else []
             shown = preview(text, spans, self._preview_chars)
             known = self._previews[candidate.identity] = (shown, len(shown) < len(" ".join(text.split())))
         return known
@@ -152,9 +159,7 @@ def budget_view(package: Package, limits: Limits) -> BudgetUsed:
         items_used=package.spend.items,
         bytes_used=package.spend.bytes,
         tokens_used=package.spend.tokens,
-        limits=BudgetRequest(
-            max_items=limits.max_items, max_bytes=limits.max_bytes, max_tokens=limits.max_tokens
-        ),
+        limits=BudgetRequest(max_items=limits.max_items, max_bytes=limits.max_bytes, max_tokens=limits.max_tokens),
     )
 
 

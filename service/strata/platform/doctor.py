@@ -192,8 +192,8 @@ async def _database(settings: Settings, dsn: str) -> AsyncIterator[Check]:
             async for check in _inside(connection, database.dsn):
                 yield check
     except StrataError as error:
-        remedy = f"Check that the server runs and that STRATA_DATABASE_URL is right. {error.remedy}"
-        yield Check("database", Status.FAIL, error.detail, remedy)
+        remedy = "Start the server, and check the address, user and password of STRATA_DATABASE_URL."
+        yield Check("database", Status.FAIL, error.detail, remedy if settings.database_url else error.remedy)
 
 
 async def _inside(connection: asyncpg.Connection, dsn: str) -> AsyncIterator[Check]:

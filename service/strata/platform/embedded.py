@@ -209,8 +209,8 @@ class EmbeddedPostgres:
         if not gone or not process.wait_until(lambda: not locks.is_held(self._layout.alive), _ORPHAN_SECONDS):
             raise StrataError(
                 EMBEDDED_POSTGRES,
-                f"Processes of a server that died still work in {data}.",
-                remedy="End them, or the other container that uses this STRATA_HOME, and try again.",
+                f"Processes of a server that died still work in {data} or hold {self._layout.alive}.",
+                remedy="End them (lsof names them), or the container that shares this STRATA_HOME, and try again.",
             )
         return False
 

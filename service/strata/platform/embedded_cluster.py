@@ -244,7 +244,8 @@ def socket_directory(layout: Layout, account: Account) -> Path:
         folder = _temp_root(account) / f"strata-{account.uid}-{digest}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-        os.chown(folder, account.uid, account.gid)
+    if account.switch and folder.lstat().st_uid == 0:
+        os.chown(folder, account.uid, account.gid, follow_symlinks=False)
     found = folder.lstat()
     private = found.st_uid == account.uid and found.st_mode & 0o170077 == 0o040000
     if not private:
@@ -321,9 +322,9 @@ def _replace(path: Path, text: str) -> None:
 
 def prepare_logs(layout: Layout, account: Account) -> None:
     """Make the log folder and drop logs of the week before, which the server would append to."""
-    if not layout.logs.exists():
-        layout.logs.mkdir(mode=0o700)
-        os.chown(layout.logs, account.uid, account.gid)
+    layout.logs.mkdir(mode=0o700, exist_ok=True)
+    if account.switch and layout.logs.stat().st_uid == 0:
+        _give_tree(layout.logs, account)
     oldest = time.time() - _LOG_DAYS * 86400
     for path in sorted(layout.logs.glob("postgres-*.log")):
         found = path.lstat()

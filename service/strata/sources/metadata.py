@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import PurePosixPath
@@ -78,7 +78,7 @@ def clean_given(document: DocumentInput, changes: dict[str, int], pointer: str |
     return given
 
 
-def describe(path: str, document: Document, given: Given, changes: dict[str, int]) -> Described:
+def describe(path: str, document: Document, given: Given) -> Described:
     """Merge a document's own metadata under what the caller gave.
 
     A category, tag list, language or date of the document that cannot be read is left out with a
@@ -93,7 +93,7 @@ def describe(path: str, document: Document, given: Given, changes: dict[str, int
     return Described(
         title=given.title or document.title[:MAX_TITLE_CHARS] or _name_of(path),
         category=given.category or _category(metadata, warnings),
-        tags=given.tags or _own_tags(metadata, warnings, changes),
+        tags=given.tags or _own_tags(metadata, warnings),
         language=_language(document, given, metadata, warnings),
         occurred_at=_occurred_at(given, metadata, warnings),
         source_key=key,
@@ -118,18 +118,17 @@ def parse_time(text: str) -> dt.datetime | None:
     """
     value = text.strip()
     if match := _YEAR_MONTH.fullmatch(value):
-        return _time(lambda: dt.datetime(int(match[1]), int(match[2] or 1), 1, tzinfo=dt.UTC))
+        year, month = int(match[1]), int(match[2] or 1)
+        return _time(lambda: dt.datetime(year, month, 1, tzinfo=dt.UTC))
     if match := _SLASHED.match(value):
         value = f"{match[1]}-{int(match[2]):02}-{int(match[3]):02}{value[match.end() :]}"
     return _time(lambda: dt.datetime.fromisoformat(value)) or _time(lambda: parsedate_to_datetime(value))
 
 
-def _time(read: object) -> dt.datetime | None:
+def _time(read: Callable[[], dt.datetime]) -> dt.datetime | None:
     try:
-        value = read()  # type: ignore[operator]
+        value = read()
     except (ValueError, OverflowError, TypeError, IndexError):
-        return None
-    if not isinstance(value, dt.datetime):
         return None
     try:
         return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
@@ -150,7 +149,9 @@ def _merged(own: Mapping[str, object], given: Mapping[str, object], warnings: li
             kept[name] = value
             room -= size
     left_out = len(own) - len(kept)
-    warnings.append(f"{left_out} metadata fields were left out: together they are larger than {MAX_METADATA_BYTES} bytes.")
+    warnings.append(
+        f"{left_out} metadata fields were left out: the metadata is larger than {MAX_METADATA_BYTES} bytes."
+    )
     return {**kept, **given}
 
 
@@ -192,7 +193,7 @@ def _category(metadata: Mapping[str, object], warnings: list[str]) -> str | None
     return word
 
 
-def _own_tags(metadata: Mapping[str, object], warnings: list[str], changes: dict[str, int]) -> tuple[str, ...]:
+def _own_tags(metadata: Mapping[str, object], warnings: list[str]) -> tuple[str, ...]:
     value = metadata.get("tags")
     if isinstance(value, str):
         value = _SEPARATORS.split(value)

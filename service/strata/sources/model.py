@@ -10,7 +10,6 @@ from uuid import UUID
 
 from strata.sources.readers import BeirRecord
 from strata.text.document import Passage, Section
-from strata.text.tokenise import Analysis
 
 Stage = Literal["find", "read", "parse", "build", "store"]
 
@@ -57,6 +56,7 @@ class Known:
     """What the database holds under a path."""
 
     source_id: UUID
+    serial: int
     revision: int
     origin: str
     content_sha256: bytes
@@ -69,7 +69,8 @@ class Task:
 
     Exactly one of ``data``, ``file`` (a path on this machine) and ``record`` is set. ``size`` is in
     bytes. ``pointer`` names the document in the request. ``changes`` counts what was cleaned
-    already, in the path and in the given fields.
+    already, in the path and in the given fields. ``content_sha256`` is set where the bytes that came
+    in are not those of ``data``.
     """
 
     path: str
@@ -82,6 +83,7 @@ class Task:
     pointer: str | None = None
     changes: Mapping[str, int] = field(default_factory=dict)
     known: Known | None = None
+    content_sha256: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A source ready to be written; ``analyses`` stand beside ``passages``."""
+    """A source ready to be written; ``passage_sha256`` stand beside ``passages``."""
 
     path: str
     origin: str
@@ -134,7 +136,3 @@ class Built:
     sections: Sequence[Section]
     passages: Sequence[Passage]
     passage_sha256: Sequence[bytes]
-    analyses: Sequence[Analysis]
-
-
-Outcome = Built | Same | Refused

@@ -36,7 +36,7 @@ _ARABIC = frozenset({"ar", "fa"})
 _DEVANAGARI = frozenset({"hi", "ne"})
 _NOT_LATIN = frozenset({"ar", "bo", "el", "fa", "he", "hi", "hy", "ja", "km", "ko", "lo", "my", "ne", "ru", "ta", "th",
                         "uk", "zh"})  # fmt: skip
-_WORDS = re.compile(r"[^\W\d_]+")
+_WORDS = re.compile(r"[^\W\d_]{2,}")
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 _HAN = re.compile("[\u3400-\u9fff]")
 _HANGUL = re.compile("[\uac00-\ud7a3]")
@@ -93,7 +93,7 @@ def detect_language(text: str) -> str | None:
     """Guess the language from its script, or from a vote of function words; None when nothing speaks for one.
 
     Deterministic; reads the first 20,000 characters. Han without kana is called Chinese. The winner of the
-    vote needs a quarter more than the next language.
+    vote needs a quarter more than the next language. Single letters do not vote.
     """
     sample = text[:_DETECT_CHARS]
     letters = max(1, sum(map(str.isalpha, sample)))

@@ -100,6 +100,8 @@ def decode_bytes(data: bytes, declared: str | None = None) -> Decoded:
     for bom, encoding in _BOMS:
         if data.startswith(bom):
             return _lenient(data[len(bom) :], encoding, {"bom": 1})
+    if wide := _wide_encoding(data):
+        return _lenient(data, wide, {})
     declared = _known_codec(declared)
     if declared and declared not in _HABITUAL:
         try:
@@ -110,8 +112,6 @@ def decode_bytes(data: bytes, declared: str | None = None) -> Decoded:
         return Decoded(data.decode("utf-8"), "utf-8")
     except UnicodeDecodeError:
         pass
-    if wide := _wide_encoding(data):
-        return _lenient(data, wide, {})
     as_utf8 = _lenient(data, "utf-8", {})
     if _mostly_utf8(as_utf8):
         return as_utf8
@@ -242,9 +242,17 @@ def _guess(data: bytes) -> str:
     japanese = _japanese(sample)
     if japanese:
         return japanese
-    best = from_bytes(sample).best()
-    name = _known_codec(best.encoding) if best else None
-    return name or "cp1252"
+    matches = from_bytes(sample)
+    best = matches.best()
+    if best is None:
+        return "cp1252"
+    # Where the bytes do not tell Windows' code pages apart, the Western one is the commonest.
+    if any(
+        match.encoding == "cp1252" and (match.chaos, match.coherence) == (best.chaos, best.coherence)
+        for match in matches
+    ):
+        return "cp1252"
+    return _known_codec(best.encoding) or "cp1252"
 
 
 def _japanese(sample: bytes) -> str | None:

@@ -39,7 +39,7 @@ def find_spans(text: str, terms: Collection[str], languages: Sequence[str] = ())
     found = sorted({span for match in UNIT.finditer(plain) for span in _unit_spans(match, wanted, codes)})
     if offsets is None:
         return found
-    return [Span(offsets[start], offsets[end - 1 + 1], term) for start, end, term in found]
+    return [Span(offsets[start], offsets[end], term) for start, end, term in found]
 
 
 def _unit_spans(match: re.Match[str], wanted: frozenset[str], languages: Sequence[str]) -> Iterator[Span]:

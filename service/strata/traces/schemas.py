@@ -6,6 +6,7 @@ No text of a passage is held here: a block carries the length and hash of its co
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -187,3 +188,136 @@ class Invocation(Struct, frozen=True, kw_only=True):
     error_type: str | None = None
     error_message: str | None = None
     retrieval_details: RetrievalDetails | None = None
+
+
+class InvocationSummary(Struct, frozen=True, rename="camel", kw_only=True):
+    """One line of the list. ``query`` is None where the tool has none or privacy left it out."""
+
+    id: UUID
+    created_at: datetime
+    tool_name: str
+    surface: Surface
+    status: Status
+    context_id: UUID | None
+    session_id: str | None
+    agent_id: str | None
+    request_id: str | None
+    trace_id: str | None
+    query: str | None
+    found: bool | None
+    relevance_level: str | None
+    completeness_hint: str | None
+    evidence_count: int
+    duration_ms: float
+    error_type: str | None
+
+
+class InvocationPage(Struct, frozen=True, rename="camel", kw_only=True):
+    """Newest first; ``next_cursor`` is None on the last page."""
+
+    items: list[InvocationSummary]
+    next_cursor: str | None
+
+
+class InvocationView(Struct, frozen=True, rename="camel", kw_only=True):
+    """A whole row."""
+
+    id: UUID
+    created_at: datetime
+    tool_name: str
+    surface: Surface
+    status: Status
+    context_id: UUID | None
+    session_id: str | None
+    agent_id: str | None
+    request_id: str | None
+    trace_id: str | None
+    span_id: str | None
+    arguments: dict[str, Any]
+    found: bool | None
+    relevance_level: str | None
+    completeness_hint: str | None
+    evidence_count: int
+    duration_ms: float
+    error_type: str | None
+    error_message: str | None
+    retrieval_details: dict[str, Any] | None
+
+
+class Stage(StrEnum):
+    """Where a candidate's way ended, in the order of the pipeline. CALL: the call itself ended first."""
+
+    CALL = "CALL"
+    INGEST = "INGEST"
+    FILTER = "FILTER"
+    LANE = "LANE"
+    FUSION = "FUSION"
+    DEDUPLICATION = "DEDUPLICATION"
+    FLOOR = "FLOOR"
+    BUDGET = "BUDGET"
+    TOP_K = "TOP_K"
+    CONFIRM = "CONFIRM"
+    SELECTED = "SELECTED"
+
+
+class CandidateFate(Struct, frozen=True, rename="camel", kw_only=True):
+    """What became of one candidate that matches the target. ``rank`` is that of a selected one."""
+
+    source_key: str
+    source: str | None
+    passage: str | None
+    stage: Stage
+    reason: str | None
+    rank: int | None
+    duplicate_of: str | None
+    lane_ranks: list[LaneRankTrace]
+
+
+class LiveSource(Struct, frozen=True, rename="camel", kw_only=True):
+    """The source of the target as it is now.
+
+    ``terms_held`` and ``terms_missing`` are words of the query, by the passage that holds most of
+    them. ``lexical_rank`` is the place that passage would have now without filters, from 1; None
+    when unknown or not ranked.
+    """
+
+    context: str
+    path: str
+    revision: int
+    ingested_at: datetime
+    updated_at: datetime
+    passages: int
+    changed_after_call: bool
+    filters_failed: list[str] = []
+    terms_held: list[str] = []
+    terms_missing: list[str] = []
+    lexical_rank: int | None = None
+
+
+class WhyReport(Struct, frozen=True, rename="camel", kw_only=True):
+    """Why the target is, or is not, in the result of one call.
+
+    ``stage`` and ``reason`` are for machines, ``sentence`` is for a person. ``candidates`` holds
+    every recorded candidate that matches, best fate first; ``live`` is filled when none does.
+    """
+
+    invocation_id: UUID
+    target: str
+    stage: Stage
+    reason: str | None
+    is_selected: bool
+    rank: int | None
+    sentence: str
+    candidates: list[CandidateFate]
+    live: LiveSource | None = None
+    notes: list[str] = []
+
+
+class PruneReport(Struct, frozen=True, rename="camel", kw_only=True):
+    """What retention removed, or would remove when ``dry_run``."""
+
+    older_than: datetime
+    partitions_dropped: list[str]
+    rows_in_partitions: int
+    rows_deleted: int
+    dry_run: bool

@@ -113,7 +113,7 @@ def _is_binary(head: bytes) -> bool:
         even, odd = sample[0::2].count(0), sample[1::2].count(0)
         return min(even, odd) * 10 > max(even, odd)
     controls = sum(sample.count(byte) for byte in (*range(1, 9), *range(14, 27), *range(28, 32)))
-    return controls * 10 > len(sample)
+    return controls * 20 > len(sample)
 
 
 def _by_text(head: bytes) -> str:

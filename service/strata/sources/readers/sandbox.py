@@ -23,6 +23,8 @@ MAX_READS_PER_WORKER = 500
 
 # All that a reader process may know of its surroundings: settings hold secrets, and files are hostile.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "VIRTUAL_ENV")
+# A process that has closed its output is on its way out; its exit status says why.
+_DYING_SECONDS = 5.0
 _DECODER = msgspec.msgpack.Decoder(ReadReply)
 
 
@@ -32,6 +34,7 @@ class _Worker:
     def __init__(self, memory_bytes: int) -> None:
         self.reads = 0
         self.timed_out = False
+        self.spent = False
         self._process = subprocess.Popen(  # noqa: S603  our own interpreter and module
             [sys.executable, "-P", "-m", "strata.sources.readers.worker", str(memory_bytes)],
             stdin=subprocess.PIPE,
@@ -52,7 +55,9 @@ class _Worker:
             clock.cancel()
         if frame is None:
             return self._death(timeout_seconds)
-        return _DECODER.decode(frame)
+        reply = _DECODER.decode(frame)
+        self.spent = reply.reason == "memory"
+        return reply
 
     def _exchange(self, payload: bytes) -> bytes | None:
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -69,8 +74,11 @@ class _Worker:
         self.kill()
 
     def _death(self, timeout_seconds: float) -> ReadReply:
+        try:
+            code = self._process.wait(_DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = 0
         self.kill()
-        code = self._process.wait()
         if self.timed_out or code == -signal.SIGXCPU:
             return ReadReply(None, "timeout", f"Reading it takes more than {timeout_seconds:g} seconds.")
         # Killed, but not by us: the kernel takes the largest process when memory runs out.
@@ -192,7 +200,8 @@ class ReaderPool:
             worker.close()
 
     def _give_back(self, worker: _Worker) -> None:
-        if worker.alive and not worker.timed_out and worker.reads < MAX_READS_PER_WORKER:
+        usable = worker.alive and not worker.timed_out and not worker.spent
+        if usable and worker.reads < MAX_READS_PER_WORKER:
             with self._lock:
                 self._idle.append(worker)
         else:

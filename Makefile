@@ -1,0 +1,57 @@
+# Two commands do all set-up: `make run` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+PORT ?= 8080
+ARGS ?=
+
+VENV := .venv/bin
+PY := $(VENV)/python
+TRY := How are near duplicates told apart?
+
+export OPENSPEC_TELEMETRY := 0
+export DO_NOT_TRACK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check lint types spec lock clean
+
+help: ## List these commands
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## Prepare .venv from the lock file
+	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) on PATH; Strata needs Python 3.11 or newer." >&2; exit 1; }
+	@$(PYTHON) .ci/install.py
+
+run: install ## Serve this project's own docs on 127.0.0.1 (PORT=8080)
+	@exec $(VENV)/strata serve --port $(PORT) --banner --ingest docs --context strata-docs --try "$(TRY)"
+
+test: install ## Pass every test (ARGS="-k name" for some)
+	@$(PY) -m pytest $(ARGS)
+
+check: lint types ## Lint, types, layers, lock files and, where node is there, openspec
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory spec; else echo "no npm here: openspec not validated"; fi
+
+lint: install ## Style, layers, lock files
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(VENV)/lint-imports
+	@if grep -nE '://' requirements.lock package-lock.json; then echo "error: a lock file names a host." >&2; exit 1; fi
+
+types: install ## Strict types
+	@$(PY) -m mypy
+
+spec: node_modules/.ready ## Validate openspec/ (needs node)
+	@npx --no-install openspec validate --all --strict --no-interactive
+
+node_modules/.ready: package.json package-lock.json
+	@npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+lock: install ## Renew requirements.lock and package-lock.json
+	@$(PY) -m uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-header --no-annotate \
+		--upgrade --quiet --output-file requirements.lock
+	@npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved --no-audit --no-fund --loglevel=error
+	@node .ci/strip-lock.mjs
+
+clean: ## Remove what was built here; STRATA_HOME stays as it is
+	@rm -rf .venv node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

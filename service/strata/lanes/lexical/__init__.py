@@ -1,0 +1,1 @@
+"""The lexical lane: true BM25 over immutable posting segments kept in Postgres."""

@@ -1,0 +1,437 @@
+"""Run the lanes of one lookup and turn what they nominate into candidates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Literal
+from uuid import UUID
+
+from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
+from strata.hints.matching import HintGuidance, HintMatch, guidance
+from strata.hints.service import HintService
+from strata.knowledge.repository import ContextRow
+from strata.knowledge.service import ContextService
+from strata.lanes.lexical.index import LexicalIndex
+from strata.lookup import repository
+from strata.lookup.repository import PassageRow, SourceFilter
+from strata.lookup.request import Plan
+from strata.platform import telemetry
+from strata.platform.database import Connection
+from strata.text.spans import coverage
+from strata.text.tokenise import QueryTerm, analyse_query
+from strata.traces.schemas import LaneTrace
+
+HINTS = "hints"
+WEAK_HINTS = "hints_weak"
+LEXICAL = "lexical"
+EXPANDED = "lexical_expanded"
+CATEGORY = "hint_category"
+
+LANE_WEIGHTS = {HINTS: 0.5, WEAK_HINTS: 0.05, EXPANDED: 0.5, CATEGORY: 0.1}
+"""Weights in the fusion; a lane not named weighs 1. Measured on judged sets (docs/benchmarks.md)."""
+
+EXPANSION_WEIGHT = 0.3
+"""Weight of a term that a hint added, against 1 for a term of the question."""
+
+TEXT_WINDOW = 16
+"""Texts loaded beyond the blocks wanted: what near duplicates and merging usually use up."""
+
+Granularity = Literal["section", "source", "passage"]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What the lanes brought. ``idf`` and ``terms`` are of the first context that was searched."""
+
+    contexts: Sequence[ContextRow]
+    terms: Sequence[QueryTerm]
+    candidates: list[Candidate] = field(default_factory=list)
+    lanes: dict[str, LaneTrace] = field(default_factory=dict)
+    hints: Sequence[HintMatch] = ()
+    guidance: HintGuidance = field(default_factory=lambda: guidance(()))
+    is_relaxed: bool = False
+    knows_a_term: bool = False
+    has_filtered_matches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """One passage of the lexical lane, over all contexts."""
+
+    context: UUID
+    passage: int
+    score: float
+    relevance: float
+    reasons: tuple[str, ...]
+
+
+class Gatherer:
+    """The lanes over one connection. Make one for each lookup; ``running`` names the lane at work."""
+
+    def __init__(
+        self,
+        tenant: UUID,
+        plan: Plan,
+        *,
+        contexts: ContextService,
+        hints: HintService,
+        lexical: LexicalIndex,
+        per_lane: int,
+        granularity: Granularity,
+        skipped: dict[str, str],
+    ) -> None:
+        self._tenant = tenant
+        self._plan = plan
+        self._contexts = contexts
+        self._hints = hints
+        self._lexical = lexical
+        self._per_lane = max(per_lane, 2 * plan.top_k)
+        self._granularity = granularity
+        self._skipped = skipped
+        self.running: str | None = None
+        self.connection: Connection
+
+    async def gather(self, connection: Connection) -> Gathered:
+        """Run every lane that the plan asks for; a lane in ``skipped`` is reported with its reason."""
+        self.connection = connection
+        contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts, pointer="/context")
+        gathered = Gathered(contexts, analyse_query(self._plan.query))
+        await self._match_hints(gathered)
+        hits = await self._lexical_hits(gathered)
+        expanded = await self._expanded_hits(gathered)
+        rows = await self._rows(_distinct(hits, expanded), self._plan.top_k + TEXT_WINDOW)
+        gathered.candidates = self._lexical_candidates(gathered, hits, rows)
+        gathered.candidates += self._expanded_candidates(expanded, rows)
+        await self._add_hints(gathered, rows)
+        return gathered
+
+    async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
+        """Return the candidates with the texts of ``wanted`` loaded; one that is gone meanwhile drops out."""
+        pairs = [_passage_of(item) for item in wanted]
+        rows = await repository.passage_rows(
+            self.connection, self._tenant, [pair[0] for pair in pairs], [pair[1] for pair in pairs], len(pairs)
+        )
+        loaded = {(row.context_id, row.passage_id): row for row in rows}
+        asked = {item.identity for item in wanted}
+        renewed = []
+        for item in candidates:
+            row = loaded.get(_passage_of(item)) if item.identity in asked else None
+            renewed.append(replace(item, text=row.text, metadata=row.metadata or {}) if row else item)
+        return renewed
+
+    async def _lexical_hits(self, gathered: Gathered) -> list[_Hit]:
+        if Layer.L1 not in self._plan.layers or LEXICAL in self._skipped:
+            gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason=self._skipped.get(LEXICAL, "not requested"))
+            return []
+        if not gathered.terms:
+            gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason="the query has no searchable terms")
+            return []
+        started = time.perf_counter()
+        categories = self._plan.categories
+        self.running = LEXICAL
+        with telemetry.lane(LEXICAL):
+            base = replace(self._plan.source_filter, categories=categories)
+            reasons = tuple(f"CATEGORY_FILTER:{name}" for name in categories)
+            hits = await self._search(gathered, base, reasons)
+            if categories and sum(hit.relevance > 0 for hit in hits) < self._plan.top_k:
+                known = {(hit.context, hit.passage) for hit in hits}
+                relaxed = await self._search(gathered, self._plan.source_filter, ("CATEGORY_FILTER_RELAXED",))
+                extra = [hit for hit in relaxed if (hit.context, hit.passage) not in known]
+                gathered.is_relaxed = bool(extra)
+                hits = (hits + extra)[: self._per_lane]
+            if not hits and gathered.knows_a_term and not base.is_empty:
+                gathered.has_filtered_matches = bool(await self._search(gathered, SourceFilter(), (), most=1))
+        self.running = None
+        gathered.lanes[LEXICAL] = LaneTrace(ran=True, candidates=len(hits), duration_ms=_ms(started))
+        return hits
+
+    async def _expanded_hits(self, gathered: Gathered) -> list[_Hit]:
+        """Search once more with the names that confident hints add, where they add any term."""
+        known = {term.token for term in gathered.terms}
+        added = [term for term in analyse_query(gathered.guidance.extra_terms_text) if term.token not in known]
+        if not added or not gathered.lanes[LEXICAL].ran:
+            return []
+        started = time.perf_counter()
+        extra = [replace(term, weight=term.weight * EXPANSION_WEIGHT, groups=()) for term in added]
+        source_filter = replace(self._plan.source_filter, categories=self._plan.categories)
+        with telemetry.lane(EXPANDED):
+            found = await self._search(gathered, source_filter, (), terms=(*gathered.terms, *extra))
+        gathered.lanes[EXPANDED] = LaneTrace(ran=True, candidates=len(found), duration_ms=_ms(started))
+        return found
+
+    async def _search(
+        self,
+        gathered: Gathered,
+        source_filter: SourceFilter,
+        reasons: tuple[str, ...],
+        *,
+        most: int | None = None,
+        terms: Sequence[QueryTerm] | None = None,
+    ) -> list[_Hit]:
+        """Search each context; several are merged by score, then by the order in which they were asked."""
+        terms = gathered.terms if terms is None else terms
+        found: list[tuple[float, int, _Hit]] = []
+        for order, context in enumerate(gathered.contexts):
+            eligible = None
+            if not source_filter.is_empty:
+                eligible = await repository.eligible_serials(
+                    self.connection, self._tenant, context.context_id, source_filter
+                )
+            hits = await self._lexical.search(
+                self.connection, self._tenant, context.context_id, terms, most or self._per_lane, eligible
+            )
+            gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms)
+            for hit in hits.hits:
+                present = [term.token for at, term in enumerate(terms) if hit.matched >> at & 1]
+                relevance = coverage(gathered.terms, hits.idf, present)
+                found.append(
+                    (-hit.score, order, _Hit(context.context_id, hit.passage_id, hit.score, relevance, reasons))
+                )
+        found.sort(key=lambda item: (item[0], item[1], item[2].passage))
+        return [hit for _, _, hit in found[: most or self._per_lane]]
+
+    async def _rows(self, hits: Sequence[_Hit], window: int) -> dict[tuple[UUID, int], PassageRow]:
+        if not hits:
+            return {}
+        with telemetry.stage("confirm"):
+            rows = await repository.passage_rows(
+                self.connection,
+                self._tenant,
+                [hit.context for hit in hits],
+                [hit.passage for hit in hits],
+                window,
+            )
+        return {(row.context_id, row.passage_id): row for row in rows}
+
+    def _lexical_candidates(
+        self, gathered: Gathered, hits: Sequence[_Hit], rows: dict[tuple[UUID, int], PassageRow]
+    ) -> list[Candidate]:
+        suggested = frozenset(gathered.guidance.categories) - frozenset(self._plan.categories)
+        in_category = 0
+        candidates = []
+        for rank, hit in enumerate(hits, 1):
+            row = rows.get((hit.context, hit.passage))
+            if row is None:
+                continue
+            reasons = [f"L1_RANK:{rank}", f"L1_LEXICAL:{rank}", *hit.reasons]
+            places = [LaneRank(LEXICAL, rank, hit.score)]
+            if row.category in suggested:
+                in_category += 1
+                places.append(LaneRank(CATEGORY, in_category, hit.score))
+                reasons.append("L0_HINT_BOOST")
+            if HINTS in self._skipped:
+                reasons.append("FALLBACK_L1_ONLY")
+            candidate = self._passage(row, Layer.L1, tuple(places), tuple(reasons))
+            candidates.append(replace(candidate, relevance=hit.relevance, is_protected=rank == 1))
+        return candidates
+
+    def _expanded_candidates(self, hits: Sequence[_Hit], rows: dict[tuple[UUID, int], PassageRow]) -> list[Candidate]:
+        return [
+            replace(
+                self._passage(row, Layer.L1, (LaneRank(EXPANDED, rank, hit.score),), ("L0_HINT_BOOST",)),
+                relevance=hit.relevance,
+            )
+            for rank, hit in enumerate(hits, 1)
+            if (row := rows.get((hit.context, hit.passage))) is not None
+        ]
+
+    async def _match_hints(self, gathered: Gathered) -> None:
+        if Layer.L0 not in self._plan.layers or HINTS in self._skipped:
+            gathered.lanes[HINTS] = LaneTrace(ran=False, reason=self._skipped.get(HINTS, "not requested"))
+            return
+        started = time.perf_counter()
+        self.running = HINTS
+        with telemetry.lane(HINTS):
+            ids = [context.context_id for context in gathered.contexts]
+            gathered.hints = await self._hints.match(self.connection, self._tenant, ids, self._plan.query)
+            gathered.guidance = guidance(gathered.hints)
+        self.running = None
+        gathered.lanes[HINTS] = LaneTrace(ran=True, candidates=len(gathered.hints), duration_ms=_ms(started))
+
+    async def _add_hints(self, gathered: Gathered, rows: dict[tuple[UUID, int], PassageRow]) -> None:
+        if not gathered.hints:
+            return
+        with telemetry.stage("hint_targets"):
+            gathered.candidates += await self._hint_candidates(gathered, rows)
+
+    async def _hint_candidates(self, gathered: Gathered, rows: dict[tuple[UUID, int], PassageRow]) -> list[Candidate]:
+        """Let each hint nominate the passages of its targets, or itself where it has none."""
+        targets = _Targets(gathered.candidates, rows)
+        wanted = [
+            (match.entry.context_id, *_split(target))
+            for match in gathered.hints
+            for target in match.entry.targets
+            if targets.find(match.entry.context_id, *_split(target)) is None
+        ]
+        await self._resolve(targets, list(dict.fromkeys(wanted)))
+        nominated: list[Candidate] = []
+        ranks = {HINTS: 0, WEAK_HINTS: 0}
+        for match in gathered.hints:
+            lane = HINTS if match.is_confident else WEAK_HINTS
+            ranks[lane] += 1
+            place = LaneRank(lane, ranks[lane], match.strength)
+            found = [
+                row
+                for target in match.entry.targets
+                if (row := targets.find(match.entry.context_id, *_split(target))) is not None and self._passes(row)
+            ]
+            nominated += [self._hinted(row, match, place) for row in found]
+            if not found and match.entry.summary and self._plan.source_filter.is_empty:
+                nominated.append(_summary(match, place))
+        return nominated
+
+    async def _resolve(self, targets: _Targets, wanted: Sequence[tuple[UUID, str, str | None]]) -> None:
+        if not wanted:
+            return
+        found = await repository.target_passages(
+            self.connection,
+            self._tenant,
+            [context for context, _, _ in wanted],
+            [path for _, path, _ in wanted],
+            [anchor for _, _, anchor in wanted],
+        )
+        known = [(want, passage) for want, passage in zip(wanted, found, strict=True) if passage is not None]
+        rows = await repository.passage_rows(
+            self.connection,
+            self._tenant,
+            [want[0] for want, _ in known],
+            [passage for _, passage in known],
+            len(known),
+        )
+        by_id = {(row.context_id, row.passage_id): row for row in rows}
+        for want, passage in known:
+            if (row := by_id.get((want[0], passage))) is not None:
+                targets.add(want, row)
+
+    def _passes(self, row: PassageRow) -> bool:
+        """Hold a hint's target to the hard filters that can be told from its row; the rest rule hints out."""
+        source_filter = self._plan.source_filter
+        if not source_filter.is_empty:
+            return False
+        return not self._plan.categories or row.category in self._plan.categories
+
+    def _hinted(self, row: PassageRow, match: HintMatch, place: LaneRank) -> Candidate:
+        candidate = self._passage(row, Layer.L0, (place,), (*match.reasons, "L0_HINT_BOOST"))
+        return replace(
+            candidate,
+            title=match.entry.title if match.entry.origin == "curated" else candidate.title,
+            relevance=match.strength if match.is_confident else match.strength / 2,
+        )
+
+    def _passage(
+        self, row: PassageRow, layer: Layer, places: tuple[LaneRank, ...], reasons: tuple[str, ...]
+    ) -> Candidate:
+        key, basis = _source_key(row, self._granularity)
+        return Candidate(
+            kind="passage",
+            key=f"{row.context_id.hex}:{row.passage_id:020}",
+            layer=layer,
+            source_key=key,
+            source_key_basis=basis,
+            source=row.path,
+            title=row.title,
+            breadcrumb=tuple(row.breadcrumb),
+            anchor=row.anchor,
+            category=row.category,
+            lane_ranks=places,
+            layers=(layer,),
+            hit_reasons=reasons,
+            text=row.text,
+            citation=_citation(row),
+            metadata=row.metadata or {},
+            scope=row.context_id.hex,
+        )
+
+
+class _Targets:
+    """Which passage stands for a hint's target: the best lexical hit inside it, else the one resolved."""
+
+    def __init__(self, candidates: Sequence[Candidate], rows: dict[tuple[UUID, int], PassageRow]) -> None:
+        self._rows: dict[tuple[UUID, str, str | None], PassageRow] = {}
+        for candidate in candidates:
+            row = rows[_passage_of(candidate)]
+            if row.text is None:
+                continue
+            self._rows.setdefault((row.context_id, row.path, None), row)
+            if row.anchor is not None:
+                self._rows.setdefault((row.context_id, row.path, row.anchor), row)
+
+    def find(self, context: UUID, path: str, anchor: str | None) -> PassageRow | None:
+        return self._rows.get((context, path, anchor))
+
+    def add(self, target: tuple[UUID, str, str | None], row: PassageRow) -> None:
+        self._rows[target] = row
+
+
+def _distinct(*lists: Sequence[_Hit]) -> list[_Hit]:
+    """Return each passage once, in the order of the first list, then of the next."""
+    unique: dict[tuple[UUID, int], _Hit] = {}
+    for hit in chain.from_iterable(lists):
+        unique.setdefault((hit.context, hit.passage), hit)
+    return list(unique.values())
+
+
+def _split(target: str) -> tuple[str, str | None]:
+    path, mark, anchor = target.partition("#")
+    return path, anchor if mark and anchor else None
+
+
+def _summary(match: HintMatch, place: LaneRank) -> Candidate:
+    """Return the hint itself as evidence: its summary is the text, and it cites nothing."""
+    entry = match.entry
+    return Candidate(
+        kind="hint",
+        key=str(entry.hint_id),
+        layer=Layer.L0,
+        source_key=f"title:{' '.join(entry.title.casefold().split())}",
+        source_key_basis=KeyBasis.TITLE,
+        source=f"hint:{entry.hint_id}",
+        title=entry.title,
+        breadcrumb=tuple(entry.breadcrumb),
+        category=entry.category,
+        lane_ranks=(place,),
+        layers=(Layer.L0,),
+        hit_reasons=match.reasons,
+        relevance=match.strength if match.is_confident else match.strength / 2,
+        text=entry.summary,
+        metadata=entry.metadata,
+        scope=entry.context_id.hex,
+    )
+
+
+def _source_key(row: PassageRow, granularity: Granularity) -> tuple[str, KeyBasis]:
+    if row.source_key is not None:
+        return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
+    key = f"path:{row.path}"
+    if granularity == "source":
+        return key, KeyBasis.PATH
+    if row.anchor is not None:
+        key += f"#{row.anchor}"
+    return (key if granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
+
+
+def _citation(row: PassageRow) -> Citation:
+    return Citation(
+        source=row.path,
+        source_version=row.revision,
+        anchor=row.anchor,
+        start_byte=row.start_byte,
+        end_byte=row.end_byte,
+        sha256=row.sha256.hex(),
+        page=row.page,
+        start_ms=row.start_ms,
+        end_ms=row.end_ms,
+        speaker=row.speaker,
+    )
+
+
+def _passage_of(candidate: Candidate) -> tuple[UUID, int]:
+    context, _, passage = candidate.key.partition(":")
+    return UUID(context), int(passage)
+
+
+def _ms(started: float) -> float:
+    return round((time.perf_counter() - started) * 1000, 3)

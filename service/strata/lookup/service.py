@@ -1,0 +1,284 @@
+"""The lookup: plan, gather, assemble, judge, record, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+
+from strata.errors import INTERNAL, OVERLOADED, STATEMENT_TIMEOUT, StrataError
+from strata.evidence.fusion import fuse
+from strata.evidence.model import Package
+from strata.evidence.selection import Policy, assemble, wants_more
+from strata.hints.service import HintService
+from strata.knowledge.service import ContextService
+from strata.lanes.lexical.index import LexicalIndex
+from strata.lookup import repository, view
+from strata.lookup.gather import LANE_WEIGHTS, LEXICAL, TEXT_WINDOW, Gathered, Gatherer
+from strata.lookup.record import arguments_of, retrieval_details
+from strata.lookup.relevance import Cutoffs, Verdict, judge
+from strata.lookup.request import Plan, decode_request, plan_lookup
+from strata.lookup.schemas import Completeness, EmptyReason, LookupRequest, LookupResult
+from strata.platform import telemetry
+from strata.platform.database import Database
+from strata.platform.ids import new_id
+from strata.settings import Settings
+from strata.traces.schemas import Invocation, RetrievalDetails, Status, Surface
+from strata.traces.service import Recorder
+
+TOOL = "lookup"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Where a call came from; what goes into its row beside the request."""
+
+    surface: Surface
+    request_id: str | None = None
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call as it unfolds, so that its row can be written however it ends."""
+
+    tenant: UUID
+    caller: Caller
+    trace_id: str
+    span_id: str
+    lookup_id: UUID = field(default_factory=new_id)
+    started: float = field(default_factory=time.perf_counter)
+    request: LookupRequest | None = None
+    details: RetrievalDetails | None = None
+
+    @property
+    def took_ms(self) -> float:
+        return round((time.perf_counter() - self.started) * 1000, 3)
+
+
+class LookupService:
+    """Answers questions with evidence. Every call leaves one row, whatever became of it."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        contexts: ContextService,
+        hints: HintService,
+        recorder: Recorder,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._contexts = contexts
+        self._hints = hints
+        self._recorder = recorder
+        self._lexical = LexicalIndex(settings.lexical_cache_bytes)
+        self._places = asyncio.Semaphore(settings.max_concurrent_lookups)
+        self._waiting = 0
+        self._cutoffs = Cutoffs(settings.relevance_high, settings.relevance_medium, settings.relevance_floor)
+
+    async def lookup(self, tenant: UUID, request: LookupRequest, caller: Caller) -> LookupResult:
+        """Answer one question.
+
+        Raises ``invalid_request`` and ``context_not_found`` with a pointer, ``overloaded`` when too
+        many lookups run, and the database's own failures. A miss is an answer, not an error.
+        """
+        return await self._recorded(tenant, caller, lambda: request)
+
+    async def lookup_json(self, tenant: UUID, body: bytes, caller: Caller) -> LookupResult:
+        """Answer one question sent as JSON; a body that cannot be read leaves its row too."""
+        return await self._recorded(tenant, caller, lambda: decode_request(body))
+
+    async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupResult:
+        with telemetry.span("strata.lookup", surface=caller.surface.value) as span:
+            call = _Call(tenant, caller, *telemetry.current_ids())
+            try:
+                call.request = read()
+                telemetry.set_attributes(span, query=call.request.query)
+                result = await self._admitted(call)
+            except asyncio.CancelledError:
+                await self._record(call, Status.CANCELLED, error=("cancelled", "The caller went away."))
+                raise
+            except StrataError as error:
+                await self._record(call, Status.ERROR, error=(error.code, error.detail))
+                raise
+            except Exception as error:
+                _log.exception("lookup.failed", lookup_id=str(call.lookup_id))
+                await self._record(call, Status.ERROR, error=(INTERNAL.code, type(error).__name__))
+                raise
+            await self._record(call, _status(result), result=result)
+            return result
+
+    async def _admitted(self, call: _Call) -> LookupResult:
+        """Hold lookups to STRATA_MAX_CONCURRENT_LOOKUPS; as many again may wait their turn."""
+        if self._places.locked() and self._waiting >= self._settings.max_concurrent_lookups:
+            raise StrataError(OVERLOADED, "Too many lookups are running.")
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await self._answer(call)
+        finally:
+            self._places.release()
+
+    async def _answer(self, call: _Call) -> LookupResult:
+        assert call.request is not None  # noqa: S101 - set by _recorded before it admits the call
+        plan = plan_lookup(call.request)
+        skipped: dict[str, str] = {}
+        while True:
+            gatherer = Gatherer(
+                call.tenant,
+                plan,
+                contexts=self._contexts,
+                hints=self._hints,
+                lexical=self._lexical,
+                per_lane=self._settings.candidates_per_lane,
+                granularity=self._settings.source_key_granularity,
+                skipped=skipped,
+            )
+            try:
+                async with self._database.work(call.tenant, snapshot=True) as connection:
+                    gathered = await gatherer.gather(connection)
+                    return await self._assembled(call, plan, gathered, gatherer, skipped)
+            except StrataError as error:
+                # A lane that timed out is left out and the other answers; without either, the failure stands.
+                if error.kind is not STATEMENT_TIMEOUT or gatherer.running is None or skipped:
+                    raise
+                skipped[gatherer.running] = error.code
+
+    async def _assembled(
+        self,
+        call: _Call,
+        plan: Plan,
+        gathered: Gathered,
+        gatherer: Gatherer,
+        skipped: dict[str, str],
+    ) -> LookupResult:
+        renderer = view.BlockRenderer(
+            gathered.terms,
+            preview_chars=self._settings.preview_chars,
+            content_max_bytes=self._settings.content_max_bytes,
+            with_content=plan.wants_content,
+        )
+        policy = Policy(plan.top_k, plan.limits, self._cutoffs.low, LANE_WEIGHTS)
+        package = await self._select(gathered, gatherer, policy, renderer)
+        verdict = judge(
+            package,
+            self._cutoffs,
+            degraded=sorted(skipped),
+            relaxed=gathered.is_relaxed and any("CATEGORY_FILTER_RELAXED" in c.hit_reasons for c in package.kept),
+            l1_unavailable=LEXICAL in skipped,
+            empty_reason=None if package.kept else await self._why_empty(call, gathered, gatherer, skipped),
+        )
+        call.details = retrieval_details(plan, gathered, package, renderer, verdict.empty_reason)
+        return self._result(call, plan, package, renderer, verdict)
+
+    async def _select(
+        self, gathered: Gathered, gatherer: Gatherer, policy: Policy, renderer: view.BlockRenderer
+    ) -> Package:
+        """Assemble; where near duplicates used the loaded texts up, load more and assemble again."""
+        with telemetry.stage("assemble"):
+            package = self._assemble(gathered, policy, renderer)
+        while wants_more(package, policy):
+            missing = [item for item in fuse(gathered.candidates, LANE_WEIGHTS) if item.text is None]
+            with telemetry.stage("confirm"):
+                gathered.candidates = await gatherer.load_texts(
+                    gathered.candidates, missing[: 2 * (policy.top_k + TEXT_WINDOW)]
+                )
+            with telemetry.stage("assemble"):
+                package = self._assemble(gathered, policy, renderer)
+        return package
+
+    @staticmethod
+    def _assemble(gathered: Gathered, policy: Policy, renderer: view.BlockRenderer) -> Package:
+        fused = fuse(gathered.candidates, policy.weights)
+        renderer.best_score = fused[0].fused_score if fused else 1.0
+        return assemble(gathered.candidates, policy, renderer.render)
+
+    async def _why_empty(
+        self, call: _Call, gathered: Gathered, gatherer: Gatherer, skipped: dict[str, str]
+    ) -> EmptyReason:
+        if skipped:
+            return EmptyReason.LAYER_UNAVAILABLE
+        ids = [context.context_id for context in gathered.contexts]
+        if gathered.candidates:
+            return EmptyReason.BELOW_FLOOR
+        if not await repository.has_passages(gatherer.connection, call.tenant, ids):
+            return EmptyReason.EMPTY_CONTEXT
+        if not gathered.terms:
+            return EmptyReason.NO_SEARCHABLE_TERMS
+        if gathered.has_filtered_matches:
+            return EmptyReason.FILTERED_OUT
+        return EmptyReason.BELOW_FLOOR if gathered.knows_a_term else EmptyReason.UNKNOWN_TERMS
+
+    def _result(
+        self, call: _Call, plan: Plan, package: Package, renderer: view.BlockRenderer, verdict: Verdict
+    ) -> LookupResult:
+        cap = self._settings.content_max_bytes
+        return LookupResult(
+            lookup_id=call.lookup_id,
+            found=bool(package.kept),
+            primary=view.primary_text(package, cap),
+            supplement=view.supplement_text(package, cap),
+            relevance_level=verdict.level,
+            completeness_hint=verdict.completeness,
+            completeness_message=verdict.message,
+            empty_reason=verdict.empty_reason,
+            evidence_blocks=[renderer.block(item, rank) for rank, item in enumerate(package.kept, 1)],
+            omitted=view.omitted_view(package),
+            budget=view.budget_view(package, plan.limits) if plan.has_budget else None,
+            markdown=view.markdown_view(package, renderer, verdict.message) if plan.wants_markdown else None,
+            trace_id=call.trace_id,
+            took_ms=call.took_ms,
+        )
+
+    async def _record(
+        self,
+        call: _Call,
+        status: Status,
+        *,
+        result: LookupResult | None = None,
+        error: tuple[str, str] | None = None,
+    ) -> None:
+        duration = call.took_ms
+        telemetry.count_invocation(tool=TOOL, surface=call.caller.surface.value, status=status.value)
+        telemetry.record_lookup(duration / 1000, surface=call.caller.surface.value, status=status.value)
+        request, details = call.request, call.details
+        with telemetry.stage("record"):
+            await self._recorder.record(
+                Invocation(
+                    tenant_id=call.tenant,
+                    context_id=details.contexts[0].id if details and details.contexts else None,
+                    id=call.lookup_id,
+                    tool_name=TOOL,
+                    surface=call.caller.surface,
+                    session_id=request.session_id if request else None,
+                    agent_id=request.agent_id if request else None,
+                    request_id=call.caller.request_id,
+                    trace_id=call.trace_id,
+                    span_id=call.span_id,
+                    arguments=arguments_of(request) if request else {},
+                    status=status,
+                    found=result.found if result else None,
+                    relevance_level=result.relevance_level.value if result else None,
+                    completeness_hint=result.completeness_hint.value if result else None,
+                    evidence_count=len(result.evidence_blocks) if result else 0,
+                    duration_ms=duration,
+                    error_type=error[0] if error else None,
+                    error_message=error[1] if error else None,
+                    retrieval_details=details,
+                )
+            )
+
+
+def _status(result: LookupResult) -> Status:
+    if not result.found:
+        return Status.NOT_FOUND
+    return Status.DEGRADED if result.completeness_hint is Completeness.DEGRADED else Status.SUCCESS

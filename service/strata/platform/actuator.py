@@ -1,0 +1,180 @@
+"""Operations endpoints in Spring Boot's shapes: /actuator, health with its groups, info, /livez, /readyz."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from litestar import Controller, Response, get
+from litestar.params import FromPath
+
+from strata.errors import ROUTE_NOT_FOUND, StrataError
+from strata.platform.database import Database
+from strata.platform.ids import DEFAULT_TENANT
+from strata.platform.schema import head_revision, require_current
+from strata.platform.telemetry import VERSION
+from strata.settings import Settings
+
+ACTUATOR_JSON = "application/vnd.spring-boot.actuator.v3+json"
+DRAIN_VARIABLE = "STRATA_DRAIN_FILE"
+"""Names the file whose presence says that this server is shutting down (platform/server.py)."""
+
+MIN_FREE_BYTES = 10 * 1024 * 1024
+_PROBE_SECONDS = 3.0
+_SCHEMA_SECONDS = 30.0
+
+Component = dict[str, Any]
+
+
+def is_draining() -> bool:
+    """Return whether the server was told to stop and finishes what is in flight."""
+    marker = os.environ.get(DRAIN_VARIABLE)
+    return bool(marker) and Path(str(marker)).exists()
+
+
+@dataclass(slots=True)
+class Health:
+    """The state of this process and of what it needs."""
+
+    settings: Settings
+    database: Database
+    _schema_checked_at: float = field(default=float("-inf"))
+
+    async def db(self) -> Component:
+        """Return UP when a unit of work can be opened and committed."""
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS), self.database.work(DEFAULT_TENANT):
+                pass
+        except (StrataError, TimeoutError, OSError) as error:
+            return _down(error, database="PostgreSQL")
+        return _up(database="PostgreSQL", validationQuery="isValid()")
+
+    async def schema(self) -> Component:
+        """Return UP when the database is at the revision of this code; a good answer stands for 30 s."""
+        if time.monotonic() - self._schema_checked_at > _SCHEMA_SECONDS:
+            try:
+                async with asyncio.timeout(_PROBE_SECONDS), self.database.owner() as connection:
+                    await require_current(connection, self.database.dsn)
+            except (StrataError, TimeoutError, OSError) as error:
+                return _down(error, needed=head_revision())
+            self._schema_checked_at = time.monotonic()
+        return _up(revision=head_revision())
+
+    def disk_space(self) -> Component:
+        """Return DOWN when the volume of STRATA_HOME has less than 10 MiB left."""
+        path = self.settings.home
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        usage = shutil.disk_usage(path)
+        details = {"total": usage.total, "free": usage.free, "threshold": MIN_FREE_BYTES, "path": str(path)}
+        return _up(**details, exists=True) if usage.free >= MIN_FREE_BYTES else {"status": "DOWN", "details": details}
+
+    def readiness_state(self) -> Component:
+        """Return OUT_OF_SERVICE from the moment the server is told to stop."""
+        return {"status": "OUT_OF_SERVICE" if is_draining() else "UP"}
+
+    async def readiness(self) -> dict[str, Component]:
+        """Return the components of the readiness group."""
+        state = self.readiness_state()
+        if state["status"] != "UP":
+            return {"readinessState": state}
+        db = await self.db()
+        if db["status"] != "UP":
+            # A database that takes no work says nothing of its schema either.
+            return {"readinessState": state, "db": db}
+        return {"readinessState": state, "db": db, "schema": await self.schema()}
+
+    async def everything(self) -> dict[str, Component]:
+        """Return every component."""
+        db, schema = await asyncio.gather(self.db(), self.schema())
+        return {
+            "db": db,
+            "diskSpace": self.disk_space(),
+            "livenessState": {"status": "UP"},
+            "ping": {"status": "UP"},
+            "readinessState": self.readiness_state(),
+            "schema": schema,
+        }
+
+
+def _up(**details: Any) -> Component:
+    return {"status": "UP", "details": details}
+
+
+def _down(error: BaseException, **details: Any) -> Component:
+    """Describe a failure by its code alone: the address of a database is nobody's business here."""
+    code = error.code if isinstance(error, StrataError) else "timeout"
+    return {"status": "DOWN", "details": {**details, "error": code}}
+
+
+def _answer(components: dict[str, Component], *, details: bool, groups: bool = False) -> Response[dict[str, Any]]:
+    statuses = {component["status"] for component in components.values()}
+    status = next((name for name in ("DOWN", "OUT_OF_SERVICE") if name in statuses), "UP")
+    body: dict[str, Any] = {"status": status}
+    if details:
+        body["components"] = components
+    if groups:
+        body["groups"] = ["liveness", "readiness"]
+    return _json(body, 200 if status == "UP" else 503)
+
+
+def _json(body: dict[str, Any], status: int = 200) -> Response[dict[str, Any]]:
+    return Response(body, status_code=status, media_type=ACTUATOR_JSON, headers={"cache-control": "no-store"})
+
+
+class ActuatorController(Controller):
+    """Health, information and their index."""
+
+    path = "/"
+    tags: ClassVar = ["operations"]
+
+    @get("/actuator", operation_id="actuatorIndex", summary="List the operations endpoints", sync_to_thread=False)
+    def index(self) -> Response[dict[str, Any]]:
+        """Return links to every operations endpoint."""
+        links = {
+            "self": "/actuator",
+            "health": "/actuator/health",
+            "health-path": "/actuator/health/{path}",
+            "info": "/actuator/info",
+        }
+        return _json({"_links": {name: {"href": href, "templated": "{" in href} for name, href in links.items()}})
+
+    @get("/actuator/health", operation_id="health", summary="Health of the service and what it needs")
+    async def health(self, health: Health) -> Response[dict[str, Any]]:
+        """Return UP with 200, or DOWN with 503; ``components`` say which part."""
+        return _answer(await health.everything(), details=True, groups=True)
+
+    @get(["/actuator/health/liveness", "/livez"], operation_id="liveness", summary="Is the process alive")
+    async def liveness(self) -> Response[dict[str, Any]]:
+        """Return UP while the process answers; looks at nothing outside it."""
+        return _answer({"livenessState": {"status": "UP"}}, details=False)
+
+    @get(["/actuator/health/readiness", "/readyz"], operation_id="readiness", summary="Can it take requests")
+    async def readiness(self, health: Health) -> Response[dict[str, Any]]:
+        """Return UP when database and schema are usable and the server is not stopping, else 503."""
+        return _answer(await health.readiness(), details=True)
+
+    @get("/actuator/health/{component:str}", operation_id="healthComponent", summary="Health of one component")
+    async def component(self, component: FromPath[str], health: Health) -> Response[dict[str, Any]]:
+        """Return one component of the health document."""
+        found = (await health.everything()).get(component)
+        if found is None:
+            raise StrataError(ROUTE_NOT_FOUND, "There is no such health component.")
+        return _json(found, 200 if found["status"] == "UP" else 503)
+
+    @get("/actuator/info", operation_id="info", summary="Name, version and revision", sync_to_thread=False)
+    def info(self) -> Response[dict[str, Any]]:
+        """Return what is running."""
+        return _json(
+            {
+                "app": {"name": "strata", "version": VERSION, "schemaRevision": head_revision()},
+                "build": {"group": "strata", "artifact": "strata", "name": "strata", "version": VERSION},
+                "python": {"version": platform.python_version()},
+            }
+        )

@@ -1,0 +1,155 @@
+"""Write what was built: each batch in one transaction, old revisions out and new ones in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import numpy as np
+import stamina
+import structlog
+
+from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, ErrorKind, StrataError
+from strata.hints.service import HintService
+from strata.knowledge.service import ContextService
+from strata.lanes.lexical.repository import add_segment, kill_sources
+from strata.lanes.lexical.segment import SERIAL_BITS, SegmentData, merge_segments
+from strata.platform.database import Connection, Database
+from strata.platform.ids import new_id
+from strata.sources import write_repository as repository
+from strata.sources.build import Batch, failed
+from strata.sources.discover import refusal
+from strata.sources.model import Built, Known, Refused, Same
+from strata.sources.write_repository import Placed
+
+_TIMEOUT_SECONDS = 120.0
+_ORDINALS = (1 << SERIAL_BITS) - 1
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Written:
+    """What a transaction did: sources with their revision, and those that another writer had brought in already."""
+
+    placed: list[tuple[Placed, int]] = field(default_factory=list)
+    same: list[Same] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+
+class Store:
+    """Writes batches of built sources into one context at a time."""
+
+    def __init__(self, database: Database, contexts: ContextService, hints: HintService) -> None:
+        self._database = database
+        self._contexts = contexts
+        self._hints = hints
+
+    async def write(self, tenant: UUID, context: UUID, batch: Batch, *, is_patient: bool) -> Written:
+        """Write a batch; readers see all of it or nothing.
+
+        A conflict is tried again, a database that is away or overloaded too when ``is_patient``.
+        When one document makes the batch fail, each is written alone and that one is refused.
+        Raises what remains: ``context_not_found`` when the context was deleted meanwhile.
+        """
+        kinds = (CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED) if is_patient else (CONFLICT,)
+        try:
+            return await self._retried(tenant, context, batch, kinds)
+        except StrataError:
+            raise
+        except Exception as error:
+            if len(batch.built) == 1:
+                _log.exception("ingest.store_failed", format=batch.built[0].format)
+                return Written(refused=[_refused(batch.built[0], error)])
+        result = Written()
+        for alone in _each_alone(batch):
+            written = await self.write(tenant, context, alone, is_patient=is_patient)
+            result.placed.extend(written.placed)
+            result.same.extend(written.same)
+            result.refused.extend(written.refused)
+        return result
+
+    async def _retried(self, tenant: UUID, context: UUID, batch: Batch, kinds: Sequence[ErrorKind]) -> Written:
+        def passes(error: Exception) -> bool:
+            return isinstance(error, StrataError) and error.kind in kinds
+
+        async for attempt in stamina.retry_context(on=passes, attempts=8, timeout=60, wait_initial=0.05, wait_max=10):
+            with attempt:
+                async with self._database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
+                    return await self._write(connection, tenant, context, batch)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _write(self, connection: Connection, tenant: UUID, context: UUID, batch: Batch) -> Written:
+        """Write in one order of locks, the same for every writer: context, paths, rows, segments, revision."""
+        await self._contexts.hold(connection, tenant, context)
+        await repository.lock_paths(connection, sorted(_lock_key(context, source.path) for source in batch.built))
+        known = await repository.lock_known(connection, tenant, context, [source.path for source in batch.built])
+        fresh = [number for number, source in enumerate(batch.built) if not _is_same(source, known.get(source.path))]
+        same = [
+            Same(source.path, known[source.path], source.origin, source.size)
+            for source in batch.built
+            if _is_same(source, known.get(source.path))
+        ]
+        if not fresh:
+            return Written(same=same)
+        serials = await repository.next_serials(connection, len(fresh))
+        placed = [
+            Placed(source, old.source_id if (old := known.get(source.path)) else new_id(), serial)
+            for source, serial in zip((batch.built[number] for number in fresh), serials, strict=True)
+        ]
+        replaced = [known[item.source.path] for item in placed if item.source.path in known]
+        if replaced:
+            await repository.clear(connection, tenant, context, [old.source_id for old in replaced])
+            await kill_sources(connection, tenant, context, [old.serial for old in replaced])
+        revisions = await repository.put_sources(connection, tenant, context, placed)
+        await repository.insert_content(connection, tenant, context, placed)
+        await repository.insert_sections(connection, tenant, context, placed)
+        await repository.insert_passages(connection, tenant, context, placed, SERIAL_BITS)
+        for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
+            await add_segment(connection, tenant, context, segment)
+        await self._hints.replace_for_sources(connection, tenant, context, placed)
+        await self._contexts.bump_passages(connection, tenant, context)
+        return Written([(item, revisions[item.source_id]) for item in placed], same)
+
+
+def numbered(segments: Iterable[SegmentData], serials: dict[int, int]) -> Iterator[SegmentData]:
+    """Give the passages of a batch's segments their ids; sources without a serial are left out.
+
+    ``serials`` maps a source's place in the batch to its serial; both rise together, so the order
+    of the passages stays.
+    """
+    table = np.full(max(serials) + 1, -1, np.int64)
+    table[list(serials)] = list(serials.values())
+    for segment in segments:
+        places = segment.passage_ids >> SERIAL_BITS
+        dead = (places >= len(table)) | (table[np.minimum(places, len(table) - 1)] < 0)
+        kept = merge_segments([(segment, dead)]).data if dead.any() else segment
+        if not len(kept.passage_ids):
+            continue
+        ids = (table[kept.passage_ids >> SERIAL_BITS] << SERIAL_BITS) | (kept.passage_ids & _ORDINALS)
+        yield SegmentData(ids, kept.lengths, kept.terms, kept.starts, kept.locals_, kept.frequencies)
+
+
+def _each_alone(batch: Batch) -> Iterator[Batch]:
+    for number, source in enumerate(batch.built):
+        segments = tuple(numbered(batch.segments, {number: 0}))
+        yield Batch(built=(source,), segments=segments)
+
+
+def _is_same(source: Built, known: Known | None) -> bool:
+    return (
+        known is not None
+        and known.content_sha256 == source.content_sha256
+        and known.fingerprint == source.fingerprint
+    )
+
+
+def _lock_key(context: UUID, path: str) -> int:
+    digest = hashlib.blake2b(context.bytes + path.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _refused(source: Built, error: Exception) -> Refused:
+    return refusal(source.path, failed(error), "store", pointer=source.pointer, size=source.size)

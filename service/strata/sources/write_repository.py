@@ -1,0 +1,225 @@
+"""SQL that writes and deletes sources. Rows go in as columns: COPY is not allowed under row-level security."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+
+from strata.platform.database import Connection
+from strata.sources.model import Built, Known
+
+# Joins what is an array in its column; normalised text holds no such character.
+_SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A built source with its identity and its serial."""
+
+    source: Built
+    source_id: UUID
+    serial: int
+
+
+async def lock_paths(connection: Connection, keys: Sequence[int]) -> None:
+    """Hold the advisory locks to the end of the transaction, taken in the order given: sort them."""
+    await connection.execute("SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", keys)
+
+
+async def known(connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str]) -> dict[str, Known]:
+    """Return what stands under the paths."""
+    rows = await connection.fetch(
+        "SELECT path, source_id, serial, revision, origin, content_sha256, fingerprint FROM source "
+        "WHERE tenant_id = $1 AND context_id = $2 AND path = ANY($3)",
+        tenant,
+        context,
+        paths,
+    )
+    return {row[0]: Known(*row[1:]) for row in rows}
+
+
+async def lock_known(connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str]) -> dict[str, Known]:
+    """Return what stands under the paths, with the rows locked by id to the end of the transaction."""
+    rows = await connection.fetch(
+        "SELECT path, source_id, serial, revision, origin, content_sha256, fingerprint FROM source "
+        "WHERE tenant_id = $1 AND context_id = $2 AND path = ANY($3) ORDER BY source_id FOR UPDATE",
+        tenant,
+        context,
+        paths,
+    )
+    return {row[0]: Known(*row[1:]) for row in rows}
+
+
+async def next_serials(connection: Connection, count: int) -> list[int]:
+    """Return new serials, rising."""
+    rows = await connection.fetch("SELECT nextval('source_serial_seq') FROM generate_series(1, $1)", count)
+    return sorted(row[0] for row in rows)
+
+
+async def set_origins(connection: Connection, tenant: UUID, context: UUID, moved: Iterable[tuple[UUID, str]]) -> None:
+    """Say which ingest root found the sources last."""
+    pairs = list(moved)
+    await connection.execute(
+        "UPDATE source SET origin = new.origin FROM unnest($3::uuid[], $4::text[]) AS new (source_id, origin) "
+        "WHERE source.tenant_id = $1 AND source.context_id = $2 AND source.source_id = new.source_id",
+        tenant,
+        context,
+        [source for source, _ in pairs],
+        [origin for _, origin in pairs],
+    )
+
+
+async def clear(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[UUID]) -> None:
+    """Delete text, sections and passages of sources that are about to be written anew."""
+    arguments = (tenant, context, sources)
+    await connection.execute(
+        "DELETE FROM passage WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
+    )
+    await connection.execute(
+        "DELETE FROM section WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
+    )
+    await connection.execute(
+        "DELETE FROM source_content WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
+    )
+
+
+async def put_sources(connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed]) -> dict[UUID, int]:
+    """Insert or replace the rows of sources; return the revision that each has now."""
+    sources = [item.source for item in placed]
+    rows = await connection.fetch(
+        """
+        INSERT INTO source AS old (
+          tenant_id, context_id, source_id, serial, path, origin, title, format, media_type, category, language, tags,
+          source_key, source_key_basis, occurred_at, metadata, normalisation, warnings, content_sha256, fingerprint,
+          original_bytes, text_bytes, passage_count)
+        SELECT $1, $2, new.source_id, serial, path, origin, title, format, media_type, category, language,
+          string_to_array(tags, E'\\x1f'), source_key, source_key_basis, occurred_at, metadata::jsonb,
+          normalisation::jsonb, string_to_array(warnings, E'\\x1f'), content_sha256, fingerprint, original_bytes,
+          text_bytes, passage_count
+        FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+          $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::text[], $17::text[],
+          $18::text[], $19::bytea[], $20::bytea[], $21::bigint[], $22::bigint[], $23::bigint[])
+        AS new (source_id, serial, path, origin, title, format, media_type, category, language, tags, source_key,
+          source_key_basis, occurred_at, metadata, normalisation, warnings, content_sha256, fingerprint,
+          original_bytes, text_bytes, passage_count)
+        ON CONFLICT (tenant_id, context_id, source_id) DO UPDATE SET
+          serial = excluded.serial, revision = old.revision + 1, origin = excluded.origin, title = excluded.title,
+          format = excluded.format, media_type = excluded.media_type, category = excluded.category,
+          language = excluded.language, tags = excluded.tags, source_key = excluded.source_key,
+          source_key_basis = excluded.source_key_basis, occurred_at = excluded.occurred_at,
+          metadata = excluded.metadata, normalisation = excluded.normalisation, warnings = excluded.warnings,
+          content_sha256 = excluded.content_sha256, fingerprint = excluded.fingerprint,
+          original_bytes = excluded.original_bytes, text_bytes = excluded.text_bytes,
+          passage_count = excluded.passage_count, updated_at = now()
+        RETURNING source_id, revision
+        """,
+        tenant,
+        context,
+        [item.source_id for item in placed],
+        [item.serial for item in placed],
+        [source.path for source in sources],
+        [source.origin for source in sources],
+        [source.title for source in sources],
+        [source.format for source in sources],
+        [source.media_type for source in sources],
+        [source.category for source in sources],
+        [source.language for source in sources],
+        [_SEPARATOR.join(source.tags) for source in sources],
+        [source.source_key for source in sources],
+        [source.source_key_basis for source in sources],
+        [source.occurred_at for source in sources],
+        [msgspec.json.encode(source.metadata).decode() for source in sources],
+        [msgspec.json.encode(source.normalisation).decode() for source in sources],
+        [_SEPARATOR.join(source.warnings) for source in sources],
+        [source.content_sha256 for source in sources],
+        [source.fingerprint for source in sources],
+        [source.size for source in sources],
+        [len(source.content) for source in sources],
+        [len(source.passages) for source in sources],
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+async def insert_content(connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed]) -> None:
+    """Store the texts."""
+    await connection.execute(
+        "INSERT INTO source_content (tenant_id, context_id, source_id, content) "
+        "SELECT $1, $2, source_id, content FROM unnest($3::uuid[], $4::bytea[]) AS new (source_id, content)",
+        tenant,
+        context,
+        [item.source_id for item in placed],
+        [item.source.content for item in placed],
+    )
+
+
+async def insert_sections(connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed]) -> None:
+    """Store the sections."""
+    rows = [(item.source_id, section) for item in placed for section in item.source.sections]
+    await connection.execute(
+        """
+        INSERT INTO section (
+          tenant_id, context_id, source_id, ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte)
+        SELECT $1, $2, source_id, ordinal, level, heading, anchor, string_to_array(breadcrumb, E'\\x1f'),
+          start_byte, end_byte
+        FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bigint[],
+          $10::bigint[])
+        AS new (source_id, ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte)
+        """,
+        tenant,
+        context,
+        [source_id for source_id, _ in rows],
+        [section.ordinal for _, section in rows],
+        [section.level for _, section in rows],
+        [section.heading for _, section in rows],
+        [section.anchor for _, section in rows],
+        [_SEPARATOR.join(section.breadcrumb) for _, section in rows],
+        [section.start_byte for _, section in rows],
+        [section.end_byte for _, section in rows],
+    )
+
+
+async def insert_passages(
+    connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed], serial_bits: int
+) -> None:
+    """Store the passages under ids made of serial and ordinal."""
+    rows = [(item, passage) for item in placed for passage in item.source.passages]
+    await connection.execute(
+        """
+        INSERT INTO passage (
+          tenant_id, context_id, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
+          start_ms, end_ms, speaker)
+        SELECT $1, $2, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
+          start_ms, end_ms, speaker
+        FROM unnest($3::bigint[], $4::uuid[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
+          $10::bigint[], $11::bigint[], $12::bigint[], $13::text[])
+        AS new (passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page, start_ms, end_ms,
+          speaker)
+        """,
+        tenant,
+        context,
+        [item.serial << serial_bits | passage.ordinal for item, passage in rows],
+        [item.source_id for item, _ in rows],
+        [passage.section for _, passage in rows],
+        [passage.kind for _, passage in rows],
+        [passage.start_byte for _, passage in rows],
+        [passage.end_byte for _, passage in rows],
+        [digest for item in placed for digest in item.source.passage_sha256],
+        [passage.page for _, passage in rows],
+        [passage.start_ms for _, passage in rows],
+        [passage.end_ms for _, passage in rows],
+        [passage.speaker for _, passage in rows],
+    )
+
+
+async def delete_sources(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[UUID]) -> int:
+    """Delete sources with all that hangs on them; return how many there were."""
+    rows = await connection.fetch(
+        "DELETE FROM source WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3) RETURNING source_id",
+        tenant,
+        context,
+        sources,
+    )
+    return len(rows)
