@@ -40,7 +40,7 @@ def upgrade() -> None:
       FOREIGN KEY (tenant_id, context_id, source_id) REFERENCES source ON DELETE CASCADE
     )
     """)
-    op.execute("CREATE INDEX hint_entry_source_idx ON hint_entry (tenant_id, context_id, source_id)")
+    op.execute("CREATE INDEX hint_entry_source_idx ON hint_entry (source_id, tenant_id, context_id)")
     op.execute("""
     CREATE INDEX hint_entry_named_idx ON hint_entry (tenant_id, context_id, origin, hint_id)
     WHERE origin <> 'derived'
@@ -54,12 +54,14 @@ def upgrade() -> None:
       kind text NOT NULL,
       norm text COLLATE "C" NOT NULL,
       rank bigint NOT NULL,
-      PRIMARY KEY (tenant_id, context_id, hint_id, ordinal),
       CONSTRAINT hint_key_kind_check CHECK (kind IN ('name', 'keyword')),
       FOREIGN KEY (tenant_id, context_id, hint_id) REFERENCES hint_entry ON DELETE CASCADE
     )
     """)
+    # Before a table is first analysed the planner takes the newest of indexes that look equally good.
+    # A check of a foreign key must get the primary key, so that stands last.
     op.execute("CREATE INDEX hint_key_probe_idx ON hint_key (tenant_id, context_id, kind, norm, rank, hint_id)")
+    op.execute("ALTER TABLE hint_key ADD PRIMARY KEY (tenant_id, context_id, hint_id, ordinal)")
     for table in TABLES:
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")

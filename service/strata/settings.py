@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Positive = 1
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
+    shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=600)] = 0.0
     max_body_bytes: Positive = 64 * 1024 * 1024
     max_body_depth: Positive = 64
     max_request_seconds: Seconds = 30.0

@@ -314,6 +314,32 @@ def test_a_killed_server_is_started_again(home):
         assert kept(after.dsn)
 
 
+def test_a_server_killed_while_it_is_acquired_is_started_again(home, monkeypatch):
+    describe, killed = EmbeddedPostgres._describe, []
+
+    def kill_once(self):
+        if not killed:
+            killed.append(embedded_process.read_pid_file(home / "postgres").pid)
+            os.kill(killed[0], signal.SIGKILL)
+            assert gone(killed[0])
+        return describe(self)
+
+    monkeypatch.setattr(EmbeddedPostgres, "_describe", kill_once)
+    with server(home) as embedded:
+        assert embedded.acquire().pid != killed[0]
+
+
+def test_an_interrupted_acquire_leaves_no_server_and_no_user(home, monkeypatch):
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EmbeddedPostgres, "_describe", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        server(home).acquire()
+    assert not embedded_process.processes_of(home / "postgres")
+    assert server(home).status().users == ()
+
+
 def test_a_busy_orphan_of_a_killed_server_is_ended(home, monkeypatch):
     monkeypatch.setattr(embedded_process, "_QUIT_SECONDS", 0.5)
     with server(home) as embedded:

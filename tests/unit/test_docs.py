@@ -84,9 +84,9 @@ def test_every_command_teaches_by_example(name, command):
 
 
 def test_every_documented_option_exists():
-    options = {option for _, command in commands() for parameter in command.params for option in parameter.opts}
-    options |= {option for _, command in commands() for parameter in command.params for option in parameter.secondary_opts}
-    options |= {option for parameter in get_command(app).params for option in parameter.opts} | {"--help"}
+    parameters = [parameter for _, command in commands() for parameter in command.params]
+    parameters += get_command(app).params
+    options = {"--help"} | {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", read("docs/cli.md"))) <= options
 
 

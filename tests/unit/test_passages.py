@@ -29,7 +29,8 @@ def check(document, passages):
         assert passage.ordinal == number
         assert previous <= passage.start_byte < passage.end_byte
         assert raw[passage.start_byte : passage.end_byte] == passage.text.encode()
-        assert passage.text == passage.text.strip() or passage.kind == "code"
+        assert passage.text.rstrip() == passage.text
+        assert passage.text.lstrip() == passage.text or passage.kind in {"code", "list", "mixed"}
         previous = passage.end_byte
     covered = bytearray(len(raw))
     for passage in passages:
@@ -145,6 +146,13 @@ def test_a_table_that_fits_is_never_cut_and_a_larger_one_is_cut_at_rows():
     assert all(passage.text.endswith("|") and passage.text.startswith("|") for passage in passages_of(large))
 
 
+def test_code_and_lists_keep_their_indent_where_they_are_cut():
+    code = "```py\ndef f():\n" + "    return 1  # and a long comment here\n" * 200 + "```"
+    assert all(passage.text.startswith("    return") for passage in passages_of(read(code))[1:])
+    items = "- top\n" + "  - nested item with some words in it\n" * 200
+    assert all(passage.text.startswith("  - nested") for passage in passages_of(read(items))[1:])
+
+
 def test_one_huge_paragraph_is_cut_at_sentence_ends():
     latin = passages_of(read(SENTENCE * 200))
     assert all(passage.text.endswith(".") for passage in latin)
@@ -206,4 +214,6 @@ def test_long_and_broken_texts_take_linear_time():
     ):
         document = read_document("a.txt", text.encode())
         assert "".join(passage.text for passage in passages_of(document)).strip()
+    document = read("```\n" + "word " * 400_000 + "\n```")
+    assert len(passages_of(document)) > 1_000
     assert time.monotonic() - started < 30

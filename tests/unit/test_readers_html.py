@@ -34,6 +34,20 @@ def test_the_main_text_stays_and_the_furniture_goes():
     assert document.metadata["description"] == "D"
 
 
+def test_menus_made_of_links_go_and_menus_made_of_words_stay():
+    document = html(
+        "<div class='menu main'><ul><li><a href=/>Home</a><li><a href=/d>Docs</a></ul></div>"
+        "<div class=menu><p>Soup of the day, bread and <a href=/b>butter</a></p></div><div class=toc><a>1. X</a></div>"
+    )
+    assert shown(document) == ["Soup of the day, bread and butter"]
+
+
+def test_an_id_belongs_to_the_heading_that_opens_its_element_only():
+    document = html("<div id=search><form></form></div><div id=intro><h2>Intro</h2></div>")
+    assert document.blocks[0].anchor == "intro"
+    assert html("<div id=search></div><h2>Intro</h2>").blocks[0].anchor is None
+
+
 def test_a_page_of_furniture_alone_is_read_whole():
     assert shown(html("<nav>Only <a>links</a></nav><footer>here</footer>")) == ["Only links", "here"]
 
@@ -67,6 +81,10 @@ def test_code_keeps_its_space_and_paragraphs_lose_theirs():
     assert shown(document, "paragraph") == ["a b\nc"]
     assert shown(document, "code") == ["  x = 1\n\n  y"]
     assert shown(document, "quote") == ["q"]
+
+
+def test_hard_spaces_in_cells_are_spaces():
+    assert shown(html("<table><tr><th>Chapter\u00a01.\u00a0x<td>y</table>"), "table") == ["Chapter 1. x | y"]
 
 
 def test_lines_of_cjk_text_join_without_a_space():
@@ -133,6 +151,7 @@ def test_deep_and_broken_markup_is_read():
         "<table><tr><td>" * 2_000 + "deep",
         "<table>" + "<tr><td rowspan=60000 colspan=60000>deep" * 50 + "</table>",
         "<blockquote>" * 5_000 + "deep",
+        "<div class=menu>" * 5_000 + "deep",
         "<p>deep <!-- unclosed",
         "<p>deep</p></div></body></html><p>after",
     ):

@@ -100,8 +100,11 @@ async def test_a_cancelled_reading_kills_its_process():
 
 
 async def test_a_reading_over_its_memory_is_refused_and_the_next_one_works():
-    async with new_pool(memory_bytes=400 * 1024 * 1024) as pool:
-        assert await reason_of(pool, "a.txt", b"a\n\n" * 10_000_000) == "memory"
+    async with new_pool(memory_bytes=300 * 1024 * 1024) as pool:
+        assert await reason_of(pool, "a.txt", b"a few words " * 15_000_000) == "memory"
+        assert (await pool.read("a.md", b"next")).text == "next"
+        # This one does not even fit in to be read.
+        assert await reason_of(pool, "a.txt", bytes(400 * 1024 * 1024)) == "memory"
         assert (await pool.read("a.md", b"next")).text == "next"
 
 

@@ -81,7 +81,10 @@ def report(error: StrataError) -> None:
     # A JSON pointer or a query parameter means nothing to someone who typed options.
     pointer = error.pointer if error.pointer and error.pointer[0] not in "/?" else None
     place = f" ({pointer})" if pointer and pointer not in error.detail else ""
-    report_line(error.code, f"{error.detail}{place}", error.remedy)
+    remedy = error.remedy
+    if remedy == INVALID_REQUEST.remedy:
+        remedy = "Correct the option or argument; `--help` shows examples."
+    report_line(error.code, f"{error.detail}{place}", remedy)
 
 
 def report_line(code: str, detail: str, remedy: str) -> None:
@@ -137,15 +140,20 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 def with_services(use: Callable[[Services], Awaitable[T]], configured: Settings | None = None) -> T:
     """Open the services, call ``use`` with them, close them."""
     from strata.app import open_services
+    from strata.platform.telemetry import setup_telemetry, shutdown_telemetry
 
     chosen = configured or settings()
     configure_logging(chosen)
+    setup_telemetry(chosen)
 
     async def body() -> T:
         async with open_services(chosen) as services:
             return await use(services)
 
-    return run_async(body())
+    try:
+        return run_async(body())
+    finally:
+        shutdown_telemetry()
 
 
 def configure_logging(configured: Settings) -> None:

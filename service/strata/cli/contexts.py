@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from strata.cli import base, output
@@ -80,8 +81,7 @@ def _show(view: ContextView, as_json: bool) -> None:
             ("created", view.created_at),
             (
                 "revisions",
-                f"passages {revisions.passages}, hints {revisions.hints}, "
-                f"graph {revisions.graph}, config {revisions.config}",
+                ", ".join(f"{name} {number}" for name, number in msgspec.structs.asdict(revisions).items()),
             ),
         ]
     )

@@ -11,9 +11,9 @@ from strata.cli.base import examples
 
 
 @examples(
-    'strata doctor',
-    'strata doctor --no-start',
-    'strata doctor --json',
+    "strata doctor",
+    "strata doctor --no-start",
+    "strata doctor --json",
 )
 def doctor(
     start: Annotated[
@@ -21,7 +21,7 @@ def doctor(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """Check everything that Strata stands on, and say how to mend what fails.
+    """Check what Strata stands on, and say how to mend it.
 
     Exits with 1 when a check fails; warnings do not count. Nothing is changed: an embedded server
     that rests is started for the check and stopped after it, and a database is never made.

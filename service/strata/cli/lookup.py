@@ -8,9 +8,10 @@ import typer
 
 from strata.cli import base, output
 from strata.cli.base import examples
+from strata.errors import StrataError
 
 if TYPE_CHECKING:
-    from strata.lookup.schemas import LookupRequest, LookupResult
+    from strata.lookup.schemas import LookupResult
 
 
 @examples(
@@ -20,19 +21,34 @@ if TYPE_CHECKING:
     'strata lookup "rate limits" --max-tokens 2000 --format markdown',
 )
 def lookup(
-    question: Annotated[str, typer.Argument(help="The question, in any script. `-` reads it from standard input.")],
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="The question, in any script. `-` reads it from standard input.")
+    ],
     *,
     context: Annotated[
-        list[str] | None, typer.Option("--context", "-c", help="Context by name or id; repeat to search several.")
+        list[str] | None,
+        typer.Option("--context", "-c", metavar="NAME", help="Context by name or id; repeat to search several."),
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="Evidence blocks wanted, 1 to 200.")] = 5,
-    category: Annotated[list[str] | None, typer.Option(help="Only sources of this category; may repeat.")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="Only paths that match this glob; may repeat.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only sources with this tag; may repeat.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only sources dated on or after, such as 2026-01-31.")] = None,
-    until: Annotated[str | None, typer.Option(help="Only sources dated on or before.")] = None,
-    language: Annotated[str | None, typer.Option(help="Only sources in this language, such as en or ja.")] = None,
-    layer: Annotated[list[str] | None, typer.Option(help="L0 (hints) or L1 (passages); default both.")] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only sources of this category; may repeat.")
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Only paths that match this glob; may repeat.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Only sources with this tag; may repeat.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Only sources dated on or after, such as 2026-01-31.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="DATE", help="Only sources dated on or before.")] = None,
+    language: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Only sources in this language, such as en or ja.")
+    ] = None,
+    layer: Annotated[
+        list[str] | None, typer.Option(metavar="LAYER", help="L0 (hints) or L1 (passages); default both.")
+    ] = None,
     content: Annotated[bool, typer.Option("--content", help="Whole passages instead of previews.")] = False,
     max_items: Annotated[int | None, typer.Option(help="Budget: blocks at most.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Budget: bytes of evidence at most.")] = None,
@@ -50,7 +66,7 @@ def lookup(
         raise base.bad_option("--format", f"--format is text, json or markdown, not {form!r}.")
     chosen = "json" if as_json else form
     question = _read(question)
-    request = _request(
+    result = _ask(
         {
             "query": question,
             "context": context or "default",
@@ -65,7 +81,6 @@ def lookup(
             "format": "markdown" if chosen == "markdown" else "json",
         }
     )
-    result = _ask(request)
     if chosen == "json":
         output.json_document(result)
     elif chosen == "markdown":
@@ -93,36 +108,43 @@ def _present(values: dict[str, Any]) -> dict[str, Any] | None:
 
 
 _OPTIONS = {
-    "query": "QUESTION",
-    "topK": "--top-k",
-    "budget.maxItems": "--max-items",
-    "budget.maxBytes": "--max-bytes",
-    "budget.maxTokens": "--max-tokens",
-    "layers": "--layer",
-    "sessionId": "--session",
-    "agentId": "--agent",
+    "/query": "QUESTION",
+    "/context": "--context",
+    "/category": "--category",
+    "/topK": "--top-k",
+    "/budget/maxItems": "--max-items",
+    "/budget/maxBytes": "--max-bytes",
+    "/budget/maxTokens": "--max-tokens",
+    "/filters/sources": "--source",
+    "/filters/tags": "--tag",
+    "/filters/since": "--since",
+    "/filters/until": "--until",
+    "/filters/language": "--language",
+    "/layers": "--layer",
+    "/sessionId": "--session",
+    "/agentId": "--agent",
 }
 
 
-def _request(fields: dict[str, Any]) -> LookupRequest:
-    """Check the options as REST checks a body; the error names the option."""
-    import msgspec
+def _ask(request: dict[str, Any]) -> LookupResult:
+    """Send the request as REST would, so that one that cannot be read is recorded too."""
+    import json
 
-    from strata.lookup.schemas import LookupRequest
-
-    try:
-        return msgspec.convert(fields, LookupRequest)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`").partition("[")[0]
-        raise base.bad_option(_OPTIONS.get(name, name), f"{message}.") from error
-
-
-def _ask(request: LookupRequest) -> LookupResult:
+    from strata.lookup.service import Caller
     from strata.platform.ids import DEFAULT_TENANT
+    from strata.traces.schemas import Surface
 
-    async def ask(services: Any) -> LookupResult:
-        result: LookupResult = await services.lookup.lookup(DEFAULT_TENANT, request, _caller())
-        return result
+    # An argument that is no UTF-8 arrives with lone surrogates, which JSON cannot carry.
+    body = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
+    try:
+        return base.with_services(
+            lambda services: services.lookup.lookup_json(DEFAULT_TENANT, body, Caller(Surface.CLI))
+        )
+    except StrataError as error:
+        raise _for_options(error) from error
 
-    return base.with_services(ask)
+
+def _for_options(error: StrataError) -> StrataError:
+    """Return the error with the option in place of the pointer into the body."""
+    option = next((name for path, name in _OPTIONS.items() if (error.pointer or "").startswith(path)), error.pointer)
+    return StrataError(error.kind, error.detail, pointer=option, remedy=error.remedy, extra=error.extra)

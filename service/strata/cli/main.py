@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from strata.cli import base, contexts, doctor, hints, ingest, invocations, lookup, migrate, serve, sources, version
+from strata.cli import (
+    base,
+    contexts,
+    doctor,
+    evaluate,
+    hints,
+    ingest,
+    invocations,
+    lookup,
+    migrate,
+    serve,
+    sources,
+    version,
+)
 from strata.cli.base import ExitCode, OutputClosedError, TerminatedError
 from strata.errors import StrataError
 
@@ -54,8 +67,6 @@ def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (also STRATA_DEBUG=1).")] = False,
 ) -> None:
     """Take the options that come before a command."""
-    if debug:
-        os.environ["STRATA_DEBUG"] = "1"
 
 
 app.command("serve")(serve.serve)
@@ -65,6 +76,7 @@ app.add_typer(contexts.app, name="contexts")
 app.add_typer(sources.app, name="sources")
 app.add_typer(hints.app, name="hints")
 app.add_typer(invocations.app, name="invocations")
+app.add_typer(evaluate.app, name="evaluate")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
@@ -73,13 +85,24 @@ app.command("version")(version.version)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never lets a traceback out unless debugging."""
     _prepare_streams()
+    words = _without_debug(sys.argv[1:] if arguments is None else list(arguments))
     try:
-        code = app(args=arguments, prog_name="strata", standalone_mode=False)
+        code = app(args=words, prog_name="strata", standalone_mode=False)
+        if code == ExitCode.INTERRUPTED:
+            return _failed(KeyboardInterrupt())
         with base.output_may_close():
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, TerminatedError) as error:  # noqa: BLE001 - the last border
         code = _failed(error)
     return int(code or 0)
+
+
+def _without_debug(words: list[str]) -> list[str]:
+    """Obey ``--debug`` wherever it stands: people add it to the end of what has just failed."""
+    end = words.index("--") if "--" in words else len(words)
+    if "--debug" in words[:end]:
+        os.environ["STRATA_DEBUG"] = "1"
+    return [word for word in words[:end] if word != "--debug"] + words[end:]
 
 
 def _failed(error: BaseException) -> ExitCode:

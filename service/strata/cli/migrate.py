@@ -13,10 +13,10 @@ from strata.settings import Settings
 
 
 @examples(
-    'strata migrate',
-    'strata migrate --check',
-    'strata migrate --sql > schema.sql',
-    'strata migrate --revision 0001',
+    "strata migrate",
+    "strata migrate --check",
+    "strata migrate --sql > schema.sql",
+    "strata migrate --revision 0001",
 )
 def migrate(
     sql: Annotated[bool, typer.Option("--sql", help="Write the SQL instead of running it.")] = False,

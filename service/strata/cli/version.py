@@ -23,10 +23,9 @@ def show(*, as_json: bool) -> None:
 
 
 @examples(
-    'strata version',
-    'strata version --json',
+    "strata version",
+    "strata version --json",
 )
 def version(as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
-    """Show the version.
-    """
+    """Show the version."""
     show(as_json=as_json)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from strata.hints.generic import is_generic
 from strata.hints.names import normalise_name
@@ -22,10 +21,13 @@ from strata.hints.schemas import (
     HintEntry,
     HintOrigin,
 )
-from strata.text.normalise import normalise_text
+from strata.text.normalise import clean_json, normalise_text
 
 MAX_HEADINGS_PER_SOURCE = 2000
-_NUMBERING = re.compile(r"\s*(?:\d{1,3}(?:\.\d{1,3}){0,5}[.)]?|[A-Z][.)]|[IVXLC]{1,6}[.)]|第?[\d一二三四五六七八九十]{1,4}[章节節、.])\s+")
+_NUMBERING = re.compile(
+    r"(?:\d{1,3}(?:\.\d{1,3}){1,5}\.?|\d{1,3}[.)]|[A-Z][.)]|[IVXLC]{1,6}[.)])\s+"
+    r"|第[\d一二三四五六七八九十百]{1,5}[章节節条條编編部]\s*|[一二三四五六七八九十]{1,3}[、.]\s*"
+)
 _LIST_SEPARATOR = re.compile(r"[,;、，；\n]")
 
 
@@ -91,7 +93,7 @@ def _document(context: UUID, source: UUID, offered: SourceHints) -> HintEntry | 
         origin=HintOrigin.FRONTMATTER if is_described else HintOrigin.DERIVED,
         source_id=source,
         title=title,
-        aliases=aliases or ([] if is_described else _aliases(title)),
+        aliases=aliases,
         keywords=keywords,
         category=_category(offered),
         summary=summary or None,
@@ -100,8 +102,7 @@ def _document(context: UUID, source: UUID, offered: SourceHints) -> HintEntry | 
 
 
 def _stable_id(context: UUID, source: UUID, target: str) -> UUID:
-    digest = blake2b(context.bytes + source.bytes + target.encode("utf-8", "replace"), digest_size=16).digest()
-    return UUID(bytes=digest, version=8)
+    return uuid5(source, f"{context}\n{normalise_text(target).text}")
 
 
 def _targets(target: str) -> list[str]:
@@ -118,8 +119,8 @@ def _line(text: str, limit: int) -> str:
 
 
 def _unnumbered(title: str) -> str:
-    """Return a heading without its number ("3.2 Leave" as "Leave"); empty where nothing else is left."""
-    return _NUMBERING.sub("", title, count=1)
+    """Return a heading without its number: "3.2 Leave" as "Leave"."""
+    return title[found.end() :] if (found := _NUMBERING.match(title)) else title
 
 
 def _aliases(title: str) -> list[str]:
@@ -134,8 +135,8 @@ def _texts(values: Mapping[str, object], *names: str) -> Iterator[str]:
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, bool):
                 yield "yes" if item else "no"
-            elif isinstance(item, (str, int, float)):
-                yield normalise_text(str(item)).text
+            elif isinstance(item, (str, int, float)) and (cleaned := clean_json(item)) is not None:
+                yield str(cleaned)
 
 
 def _names(values: Mapping[str, object], limit: int, *names: str) -> list[str]:

@@ -11,12 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from strata.hints.matching import MIN_DICE
-from strata.hints.names import MIN_PREFIX_CHARS, bigrams, compact
+from strata.hints.names import MIN_PREFIX_CHARS, compact
 
 MAX_FUZZY_NAMES = 20_000
 """Names kept for one context: curated ones first, by priority."""
 
 MAX_FUZZY_HITS = 32
+_PLACE_BITS = 15  # a bit more than MAX_FUZZY_NAMES needs
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
+_POINT_BITS = 21  # any code point
+_POINT_MASK = (1 << _POINT_BITS) - 1
+_BREAK = ord("\n")
 _MAX_CACHED_NAMES = 200_000
 _MAX_CACHED_CONTEXTS = 1024
 
@@ -25,16 +30,14 @@ class FuzzyNames:
     """The names of one context, by bigram. Immutable; built once for a hints revision."""
 
     def __init__(self, names: Sequence[tuple[UUID, str]]) -> None:
-        kept = [(hint, grams) for hint, norm in names if len(grams := bigrams(compact(norm))) + 1 >= MIN_PREFIX_CHARS]
+        kept = [(hint, short) for hint, norm in names if len(short := compact(norm)) >= MIN_PREFIX_CHARS]
+        kept = kept[:MAX_FUZZY_NAMES]
         self._hints = [hint for hint, _ in kept]
-        self._sizes = np.array([len(grams) for _, grams in kept], dtype=np.int32)
-        places: dict[str, list[int]] = {}
-        for place, (_, grams) in enumerate(kept):
-            for gram in grams:
-                places.setdefault(gram, []).append(place)
-        self._places: dict[str, npt.NDArray[np.int32]] = {
-            gram: np.array(held, dtype=np.int32) for gram, held in places.items()
-        }
+        pairs = _distinct_pairs([short for _, short in kept])
+        self._places = pairs & _PLACE_MASK
+        self._grams, self._starts = np.unique(pairs >> _PLACE_BITS, return_index=True)
+        self._ends = np.append(self._starts[1:], len(pairs))
+        self._sizes = np.bincount(self._places, minlength=len(kept))
 
     def __len__(self) -> int:
         return len(self._hints)
@@ -42,9 +45,16 @@ class FuzzyNames:
     def search(self, norm: str) -> list[UUID]:
         """Return the hints with a name of Dice 0.6 or more to a normalised question, most alike first, 32 at most."""
         asked = compact(norm)
-        grams = bigrams(asked)
-        held = [self._places[gram] for gram in sorted(grams) if gram in self._places]
-        if len(asked) < MIN_PREFIX_CHARS or not held or not self._can_reach(len(grams)):
+        if len(asked) < MIN_PREFIX_CHARS or not self._hints:
+            return []
+        grams = np.unique(_codes(asked))
+        if self._sizes.max() * (2 - MIN_DICE) < MIN_DICE * len(grams):
+            return []
+        known = np.searchsorted(self._grams, grams)
+        known = known[known < len(self._grams)]
+        known = known[np.isin(self._grams[known], grams)]
+        held = [self._places[self._starts[gram] : self._ends[gram]] for gram in np.unique(known)]
+        if not held:
             return []
         shared = np.bincount(np.concatenate(held), minlength=len(self._hints))
         # In whole numbers, so that a name at the limit is never lost to rounding: 2s / (a + b) >= 0.6.
@@ -53,9 +63,23 @@ class FuzzyNames:
         best = alike[np.argsort(-score, kind="stable")]
         return list(dict.fromkeys(self._hints[place] for place in best))[:MAX_FUZZY_HITS]
 
-    def _can_reach(self, size: int) -> bool:
-        """Tell whether the longest name has enough bigrams for a question of ``size``."""
-        return bool(self._sizes.max(initial=0) * (2 - MIN_DICE) >= MIN_DICE * size)
+
+def _codes(text: str) -> npt.NDArray[np.int64]:
+    """Return each pair of neighbouring characters as one number."""
+    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4").astype(np.int64)
+    return (points[:-1] << _POINT_BITS) | points[1:]
+
+
+def _distinct_pairs(names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return every (bigram, place of the name) once, as one number each, in rising order."""
+    text = "\n".join(names)
+    if not text:
+        return np.empty(0, dtype=np.int64)
+    codes = _codes(text)
+    breaks = codes & _POINT_MASK == _BREAK
+    places = np.cumsum(breaks)
+    inside = ~breaks & (codes >> _POINT_BITS != _BREAK)
+    return np.unique((codes[inside] << _PLACE_BITS) | places[inside])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +104,9 @@ class FuzzyCache:
         return held.names.search(norm)
 
     def is_current(self, tenant: UUID, context: UUID, revision: int) -> bool:
-        """Tell whether what is held is of this revision; revision 0 never had a hint."""
+        """Tell whether what is held is of this revision or a later one; revision 0 never had a hint."""
         held = self._held.get((tenant, context))
-        return revision == 0 if held is None else held.revision == revision
+        return revision == 0 if held is None else held.revision >= revision
 
     def put(self, tenant: UUID, context: UUID, revision: int, names: FuzzyNames) -> None:
         """Hold the names of a context, dropping those asked longest ago where there is no room."""

@@ -150,7 +150,7 @@ def _is_whole(question: Question, names: Mapping[str, str]) -> bool:
     return question.norm in names
 
 
-def _is_trusted(question: Question, entry: HintEntry, name: str, shared: Mapping[str, int]) -> bool:
+def _is_trusted(entry: HintEntry, name: str, shared: Mapping[str, int]) -> bool:
     """Tell whether a name found in a question stands for its entry beyond doubt.
 
     A curated one always: a person chose it. Another one not when it is a heading that any document
@@ -166,7 +166,7 @@ def _is_telling(question: Question, entry: HintEntry, name: str) -> bool:
     if entry.origin is not HintOrigin.DERIVED:
         return True
     units = name.split()
-    words = [unit for unit in units if not is_spaceless(unit) and not question.is_function_word(unit)]
+    words = [unit for unit in units if not is_spaceless(unit) and unit not in question.function_words]
     return len(words) > 1 or sum(len(unit) for unit in units if is_spaceless(unit)) >= _MIN_DERIVED_SPACELESS_CHARS
 
 
@@ -174,7 +174,7 @@ def _match_whole(question: Question, hit: _Hits, names: Mapping[str, str], share
     asked = question.norm
     for name, reason in names.items():
         if name == asked:
-            is_trusted = _is_trusted(question, hit.entry, name, shared)
+            is_trusted = _is_trusted(hit.entry, name, shared)
             strength = 1.0 if reason == "L0_EXACT" else 0.95
             hit.add(reason, strength if is_trusted else _WEAK, is_confident=is_trusted)
         elif len(asked) >= MIN_PREFIX_CHARS and question.prefix and name.startswith(asked):
@@ -191,7 +191,7 @@ def _claims(
             continue
         if is_generic(name) and entry.origin is not HintOrigin.CURATED:
             continue
-        is_trusted = _is_trusted(question, entry, name, shared) and _is_telling(question, entry, name)
+        is_trusted = _is_trusted(entry, name, shared) and _is_telling(question, entry, name)
         claims.append(_Claim(hint, "L0_ALIAS", len(name), [spans], is_trusted))
     if question.norm in names:
         claims.append(_Claim(hint, "", len(question.norm), [[(0, 1 << 20)]], is_trusted=True))
@@ -206,7 +206,7 @@ def _claims(
 def _keyword_places(question: Question, keyword: str) -> list[Sequence[Span]] | None:
     """Return where each word of a keyword stands; None when one is missing or all are function words."""
     units = normalise_name(keyword).split()
-    if all(question.is_function_word(unit) for unit in units):
+    if question.function_words.issuperset(units):
         return None
     places: list[Sequence[Span]] = []
     for unit in units:
@@ -220,8 +220,10 @@ def _keyword_places(question: Question, keyword: str) -> list[Sequence[Span]] | 
 
 
 def _is_in_long_run(question: Question, unit: str) -> bool:
-    return len(unit) > MAX_CONTAINED_ATOMS and unit[:MAX_CONTAINED_ATOMS] in question.single_unit and any(
-        unit in run for run in question.units
+    return (
+        len(unit) > MAX_CONTAINED_ATOMS
+        and unit[:MAX_CONTAINED_ATOMS] in question.single_unit
+        and any(unit in run for run in question.units)
     )
 
 
@@ -267,7 +269,7 @@ def _match_fuzzy(question: Question, hit: _Hits, names: Iterable[str]) -> None:
     grams = bigrams(asked)
     for name in names:
         short = compact(name)
-        if len(short) >= MIN_PREFIX_CHARS:
+        if len(short) >= MIN_PREFIX_CHARS and len(short) * (2 - MIN_DICE) >= MIN_DICE * len(grams):
             hit.dice = max(hit.dice, dice(grams, bigrams(short)))
     if hit.dice >= MIN_DICE:
         hit.add("L0_FUZZY", 0.8 * hit.dice)

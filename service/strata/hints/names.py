@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 
 from strata.text.languages import DEFAULT_LANGUAGE, detect_language, stop_words
 from strata.text.normalise import normalise_text
@@ -20,7 +21,7 @@ MAX_CONTAINED_ATOMS = 16
 MAX_KEY_CHARS = 200
 MIN_PREFIX_CHARS = 3
 _MAX_QUESTION_CHARS = 4096
-_HEAD_ATOMS = 96
+_HEAD_ATOMS = 64
 _TAIL_ATOMS = 32
 _DIGEST_MARK = "~"  # no normal form holds it
 
@@ -49,9 +50,9 @@ def normalise_name(text: str) -> str:
 
 def name_units(text: str) -> list[str]:
     """Return the units of a name: spaced words, whole runs of spaceless scripts, symbols."""
-    if text.isascii():
-        return _ASCII_UNIT.findall(text.lower())
     cleaned = normalise_text(text).text
+    if cleaned.isascii():
+        return _ASCII_UNIT.findall(cleaned.lower())
     # Folding case can undo the normal form and the other way round: the second round settles it.
     for _ in range(2):
         cleaned = unicodedata.normalize("NFKC", cleaned).casefold().translate(_FOLDS)
@@ -93,7 +94,7 @@ def compact(norm: str) -> str:
 
 def bigrams(text: str) -> frozenset[str]:
     """Return the character bigrams of a compact name."""
-    return frozenset(map("".join, zip(text, text[1:], strict=False)))
+    return frozenset(map("".join, pairwise(text)))
 
 
 def dice(left: frozenset[str], right: frozenset[str]) -> float:
@@ -128,14 +129,14 @@ class Question:
 
     @property
     def name_probes(self) -> list[str]:
-        """The keys that a title or alias of this question can have."""
+        """The keys that a title or alias of this question can have, longest first."""
         names = {name_key(part) for part in self.parts if self.can_be_contained(part)}
-        return sorted(names | {name_key(self.norm)})
+        return _longest_first(names | {name_key(self.norm)})
 
     @property
     def keyword_probes(self) -> list[str]:
-        """The keys that a keyword of this question can have."""
-        return sorted({name_key(part) for part in self.single_unit})
+        """The keys that a keyword of this question can have, longest first."""
+        return _longest_first({name_key(part) for part in self.single_unit})
 
     @property
     def prefix(self) -> str | None:
@@ -144,14 +145,9 @@ class Question:
 
     def can_be_contained(self, part: str) -> bool:
         """Tell whether a part is enough of a name: not function words alone, not one spaceless character."""
-        units = part.split()
-        if len(units) == 1 and len(part) == 1 and is_spaceless(part):
+        if len(part) == 1 and is_spaceless(part):
             return False
-        return not all(self.is_function_word(unit) for unit in units)
-
-    def is_function_word(self, unit: str) -> bool:
-        """Tell whether a unit is a word such as "the" in the language of the question."""
-        return fold(unit) in self.function_words
+        return part not in self.function_words and not self.function_words.issuperset(part.split())
 
 
 def read_question(text: str) -> Question:
@@ -167,9 +163,14 @@ def read_question(text: str) -> Question:
                 parts.setdefault(part, []).append((start, end))
                 if atoms[start].unit == atoms[end - 1].unit:
                     single.add(part)
-    words = stop_words(detect_language(text) or DEFAULT_LANGUAGE) | stop_words(DEFAULT_LANGUAGE)
+    lists = (stop_words(DEFAULT_LANGUAGE), stop_words(detect_language(text) or DEFAULT_LANGUAGE))
+    function_words = frozenset(unit for unit in units if any(fold(unit) in words for words in lists))
     spans = {part: tuple(places) for part, places in parts.items()}
-    return Question(" ".join(units), units, spans, frozenset(single), words)
+    return Question(" ".join(units), units, spans, frozenset(single), function_words)
+
+
+def _longest_first(keys: set[str]) -> list[str]:
+    return sorted(keys, key=lambda key: (-len(key), key))
 
 
 def _atoms(units: tuple[str, ...]) -> Iterator[_Atom]:

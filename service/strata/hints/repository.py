@@ -13,8 +13,8 @@ from strata.hints.keys import HintKey
 from strata.hints.schemas import HintEntry, HintOrigin
 from strata.platform.database import Connection
 
-_NAMES_PER_PROBE = 24
-_PREFIX_NAMES = 64
+_HINTS_PER_PROBE = 24
+_HINTS_PER_KIND = 96
 
 _COLUMNS = """
     e.hint_id, e.context_id, e.origin, e.source_id, e.title, e.aliases, e.keywords, e.category, e.breadcrumb,
@@ -25,24 +25,30 @@ _PROBE = f"""
 SELECT c.context_id AS asked_context, c.hints_revision, {_COLUMNS}
 FROM context c
 LEFT JOIN LATERAL (
-    SELECT k.hint_id
-    FROM unnest($3::text[]) AS probe (norm) CROSS JOIN LATERAL (
-        SELECT hint_id FROM hint_key
-        WHERE tenant_id = $1 AND context_id = c.context_id AND kind = 'name' AND norm = probe.norm
-        ORDER BY rank, hint_id LIMIT {_NAMES_PER_PROBE}
-    ) k
+    (
+        SELECT k.hint_id
+        FROM unnest($3::text[]) WITH ORDINALITY AS probe (norm, place) CROSS JOIN LATERAL (
+            SELECT hint_id, rank FROM hint_key
+            WHERE tenant_id = $1 AND context_id = c.context_id AND kind = 'name' AND norm = probe.norm
+            ORDER BY rank, hint_id LIMIT {_HINTS_PER_PROBE}
+        ) k
+        ORDER BY probe.place, k.rank, k.hint_id LIMIT {_HINTS_PER_KIND}
+    )
     UNION
-    SELECT k.hint_id
-    FROM unnest($4::text[]) AS probe (norm) CROSS JOIN LATERAL (
-        SELECT hint_id FROM hint_key
-        WHERE tenant_id = $1 AND context_id = c.context_id AND kind = 'keyword' AND norm = probe.norm
-        ORDER BY rank, hint_id LIMIT {_NAMES_PER_PROBE}
-    ) k
+    (
+        SELECT k.hint_id
+        FROM unnest($4::text[]) WITH ORDINALITY AS probe (norm, place) CROSS JOIN LATERAL (
+            SELECT hint_id, rank FROM hint_key
+            WHERE tenant_id = $1 AND context_id = c.context_id AND kind = 'keyword' AND norm = probe.norm
+            ORDER BY rank, hint_id LIMIT {_HINTS_PER_PROBE}
+        ) k
+        ORDER BY probe.place, k.rank, k.hint_id LIMIT {_HINTS_PER_KIND}
+    )
     UNION
     (
         SELECT hint_id FROM hint_key
         WHERE tenant_id = $1 AND context_id = c.context_id AND kind = 'name' AND norm >= $5 AND norm < $6
-        ORDER BY norm, rank, hint_id LIMIT {_PREFIX_NAMES}
+        ORDER BY norm, rank, hint_id LIMIT {_HINTS_PER_KIND}
     )
     UNION
     SELECT unnest($7::uuid[])
@@ -141,7 +147,11 @@ async def probe(
     prefix: str | None,
     hints: Sequence[UUID],
 ) -> Probed:
-    """Return the entries of ``contexts`` that a question may mean; one statement, each probe bounded."""
+    """Return the entries of ``contexts`` that a question may mean, in one statement.
+
+    Each probe is bounded, and all of a kind together; where there are more, the first ``names`` and
+    ``keywords`` go first.
+    """
     low, high = (prefix, f"{prefix}\U0010ffff") if prefix else (None, None)
     rows = await connection.fetch(_PROBE, tenant, contexts, names, keywords, low, high, hints)
     revisions = {row["asked_context"]: row["hints_revision"] for row in rows}
@@ -163,7 +173,7 @@ async def get(connection: Connection, tenant: UUID, context: UUID, hints: Sequen
 
 
 async def page(
-    connection: Connection, tenant: UUID, context: UUID, origin: HintOrigin | None, after: UUID | None, limit: int
+    connection: Connection, tenant: UUID, context: UUID, *, origin: HintOrigin | None, after: UUID | None, limit: int
 ) -> list[HintEntry]:
     """Return up to ``limit`` entries in id order, those after ``after``."""
     if origin is None:
@@ -201,17 +211,23 @@ async def bump(connection: Connection, tenant: UUID, context: UUID) -> None:
 
 
 async def write(
-    connection: Connection, tenant: UUID, context: UUID, entries: Sequence[HintEntry], keys: Sequence[HintKey]
+    connection: Connection,
+    tenant: UUID,
+    context: UUID,
+    entries: Sequence[HintEntry],
+    keys: Sequence[HintKey],
+    *,
+    replaces: bool,
 ) -> None:
-    """Insert or replace entries together with their keys."""
-    rows = [_row(entry) for entry in entries]
-    await connection.execute(_UPSERT, tenant, context, rows)
-    await connection.execute(
-        "DELETE FROM hint_key WHERE tenant_id = $1 AND context_id = $2 AND hint_id = ANY ($3::uuid[])",
-        tenant,
-        context,
-        [entry.hint_id for entry in entries],
-    )
+    """Insert entries with their keys; ``replaces`` says that some of them may be there already."""
+    await connection.execute(_UPSERT, tenant, context, [_row(entry) for entry in entries])
+    if replaces:
+        await connection.execute(
+            "DELETE FROM hint_key WHERE tenant_id = $1 AND context_id = $2 AND hint_id = ANY ($3::uuid[])",
+            tenant,
+            context,
+            [entry.hint_id for entry in entries],
+        )
     await connection.execute(
         _INSERT_KEYS,
         tenant,

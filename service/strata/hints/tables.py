@@ -16,7 +16,7 @@ class HintEntryRow(SQLModel, table=True):
 
     __tablename__ = "hint_entry"
     __table_args__ = (
-        Index("hint_entry_source_idx", "tenant_id", "context_id", "source_id"),
+        Index("hint_entry_source_idx", "source_id", "tenant_id", "context_id"),
         Index(
             "hint_entry_named_idx",
             "tenant_id",

@@ -48,7 +48,7 @@ def valid_hint(hint: HintInput, pointer: str = "") -> HintInput:
         category=_text(hint.category, MAX_CATEGORY_CHARS, f"{pointer}/category"),
         breadcrumb=_lines(hint.breadcrumb, MAX_BREADCRUMB, MAX_NAME_CHARS, f"{pointer}/breadcrumb"),
         summary=_text(hint.summary, MAX_SUMMARY_CHARS, f"{pointer}/summary"),
-        targets=_lines(hint.targets, MAX_TARGETS, MAX_TARGET_CHARS, f"{pointer}/targets"),
+        targets=list(dict.fromkeys(_lines(hint.targets, MAX_TARGETS, MAX_TARGET_CHARS, f"{pointer}/targets"))),
         priority=hint.priority,
         valid_from=since,
         valid_until=until,
@@ -102,15 +102,15 @@ def _names(values: Sequence[str], limit: int, pointer: str, taken: str = "") -> 
 
 
 def _lines(values: Sequence[str], limit: int, max_chars: int, pointer: str) -> list[str]:
-    """Return the texts once each; none may be empty."""
+    """Return the texts, none of them empty."""
     _check_count(values, limit, pointer)
-    found: dict[str, None] = {}
+    lines: list[str] = []
     for number, value in enumerate(values):
         text = _text(value, max_chars, f"{pointer}/{number}")
         if text is None:
             _refuse("This must not be empty.", f"{pointer}/{number}")
-        found[text] = None
-    return list(found)
+        lines.append(text)
+    return lines
 
 
 def _metadata(value: dict[str, object], pointer: str) -> dict[str, object]:

@@ -108,6 +108,14 @@ class Gatherer:
         await self._add_hints(gathered, rows)
         return gathered
 
+    async def lexical_sources(self, connection: Connection) -> list[str]:
+        """Return the sources of the lexical lane's passages, best first, each once."""
+        self.connection = connection
+        contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
+        hits = await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query)))
+        rows = await self._rows(hits, 0)
+        return list(dict.fromkeys(rows[hit.context, hit.passage].path for hit in hits))
+
     async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the texts of ``wanted`` loaded; one that is gone meanwhile drops out."""
         pairs = [_passage_of(item) for item in wanted]
@@ -181,7 +189,7 @@ class Gatherer:
                     self.connection, self._tenant, context.context_id, source_filter
                 )
             hits = await self._lexical.search(
-                self.connection, self._tenant, context.context_id, terms, most or self._per_lane, eligible
+                self.connection, self._tenant, context.context_id, terms, k=most or self._per_lane, eligible=eligible
             )
             gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms)
             for hit in hits.hits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,12 +12,13 @@ import msgspec
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.evidence.model import Layer, Limits
 from strata.lookup.repository import SourceFilter
-from strata.lookup.schemas import MAX_QUERY_CHARS, Filters, LookupRequest
+from strata.lookup.schemas import MAX_QUERY_CHARS, BudgetRequest, Filters, LookupQuery, LookupRequest
 from strata.text.normalise import normalise_text
 
 MAX_CONTEXTS = 32
 MAX_FILTER_VALUES = 100
 MAX_FILTER_CHARS = 1024
+_REPEATED = frozenset({"context", "category", "sources", "tags", "layers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,36 @@ def decode_request(body: bytes) -> LookupRequest:
         return msgspec.json.decode(body, type=LookupRequest)
     except msgspec.ValidationError as error:
         raise invalid_field(error) from error
+
+
+def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
+    """Read query parameters; the pointers of what is wrong are ``?name``. Unknown names are ignored."""
+    values: dict[str, object] = {}
+    for name, given in parameters.items():
+        values[name] = list(given) if name in _REPEATED else given[-1]
+    try:
+        query = msgspec.convert(values, LookupQuery, strict=False)
+    except msgspec.ValidationError as error:
+        failed = invalid_field(error)
+        failed.pointer = "?" + (failed.pointer or "/").split("/")[1]
+        raise failed from error
+    budget = BudgetRequest(max_items=query.max_items, max_bytes=query.max_bytes, max_tokens=query.max_tokens)
+    return LookupRequest(
+        query=query.q,
+        context=query.context,
+        category=query.category or None,
+        filters=Filters(
+            sources=query.sources, tags=query.tags, since=query.since, until=query.until, language=query.language
+        ),
+        top_k=query.top_k,
+        budget=budget if budget != BudgetRequest() else None,
+        expand=query.expand,
+        layers=query.layers or None,
+        content=query.content,
+        session_id=query.session_id,
+        agent_id=query.agent_id,
+        format=query.format,
+    )
 
 
 def invalid_field(error: msgspec.ValidationError) -> StrataError:

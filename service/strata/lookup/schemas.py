@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from strata.evidence.model import KeyBasis, Layer, Reason
 
@@ -77,6 +77,29 @@ class LookupRequest(Struct, frozen=True, rename="camel", kw_only=True):
     budget: BudgetRequest | None = None
     expand: bool | None = None
     layers: list[Layer] | None = None
+    content: bool | None = None
+    session_id: Identifier | None = None
+    agent_id: Identifier | None = None
+    format: Literal["json", "markdown"] = "json"
+
+
+class LookupQuery(Struct, frozen=True, rename="camel", kw_only=True):
+    """The same request as query parameters; a list repeats its parameter."""
+
+    q: str
+    context: list[str] = field(default_factory=lambda: ["default"])
+    category: list[str] = []
+    sources: list[str] = []
+    tags: list[str] = []
+    since: str | None = None
+    until: str | None = None
+    language: str | None = None
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = 5
+    max_items: Ceiling | None = None
+    max_bytes: Ceiling | None = None
+    max_tokens: Ceiling | None = None
+    expand: bool | None = None
+    layers: list[Layer] = []
     content: bool | None = None
     session_id: Identifier | None = None
     agent_id: Identifier | None = None

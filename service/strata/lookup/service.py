@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,8 +21,8 @@ from strata.lookup import repository, view
 from strata.lookup.gather import LANE_WEIGHTS, LEXICAL, TEXT_WINDOW, Gathered, Gatherer
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Cutoffs, Verdict, judge
-from strata.lookup.request import Plan, decode_request, plan_lookup
-from strata.lookup.schemas import Completeness, EmptyReason, LookupRequest, LookupResult
+from strata.lookup.request import Plan, decode_query, decode_request, plan_lookup
+from strata.lookup.schemas import Completeness, EmptyReason, Filters, LookupRequest, LookupResult
 from strata.platform import telemetry
 from strata.platform.database import Database
 from strata.platform.ids import new_id
@@ -94,6 +94,22 @@ class LookupService:
         """Answer one question sent as JSON; a body that cannot be read leaves its row too."""
         return await self._recorded(tenant, caller, lambda: decode_request(body))
 
+    async def lookup_query(self, tenant: UUID, parameters: Mapping[str, Sequence[str]], caller: Caller) -> LookupResult:
+        """Answer one question sent as query parameters, like :meth:`lookup_json`."""
+        return await self._recorded(tenant, caller, lambda: decode_query(parameters))
+
+    async def lexical_ranking(
+        self, tenant: UUID, context: str, query: str, depth: int, *, language: str | None = None
+    ) -> list[str]:
+        """Return the sources that the lexical lane alone ranks first, each at its best passage.
+
+        For measurement: no hints, no pipeline, no trace row.
+        """
+        plan = plan_lookup(LookupRequest(query=query, context=context, filters=Filters(language=language)))
+        async with self._database.work(tenant, snapshot=True) as connection:
+            gatherer = self._gatherer(tenant, plan, {}, per_lane=2 * depth)
+            return (await gatherer.lexical_sources(connection))[:depth]
+
     async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupResult:
         with telemetry.span("strata.lookup", surface=caller.surface.value) as span:
             call = _Call(tenant, caller, *telemetry.current_ids())
@@ -133,16 +149,7 @@ class LookupService:
         plan = plan_lookup(call.request)
         skipped: dict[str, str] = {}
         while True:
-            gatherer = Gatherer(
-                call.tenant,
-                plan,
-                contexts=self._contexts,
-                hints=self._hints,
-                lexical=self._lexical,
-                per_lane=self._settings.candidates_per_lane,
-                granularity=self._settings.source_key_granularity,
-                skipped=skipped,
-            )
+            gatherer = self._gatherer(call.tenant, plan, skipped)
             try:
                 async with self._database.work(call.tenant, snapshot=True) as connection:
                     gathered = await gatherer.gather(connection)
@@ -152,6 +159,18 @@ class LookupService:
                 if error.kind is not STATEMENT_TIMEOUT or gatherer.running is None or skipped:
                     raise
                 skipped[gatherer.running] = error.code
+
+    def _gatherer(self, tenant: UUID, plan: Plan, skipped: dict[str, str], per_lane: int | None = None) -> Gatherer:
+        return Gatherer(
+            tenant,
+            plan,
+            contexts=self._contexts,
+            hints=self._hints,
+            lexical=self._lexical,
+            per_lane=per_lane or self._settings.candidates_per_lane,
+            granularity=self._settings.source_key_granularity,
+            skipped=skipped,
+        )
 
     async def _assembled(
         self,

@@ -9,14 +9,16 @@ import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from litestar import Controller, Response, get
+from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from strata.errors import ROUTE_NOT_FOUND, StrataError
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
+from strata.platform.openapi import documented
 from strata.platform.schema import head_revision, require_current
 from strata.platform.telemetry import VERSION
 from strata.settings import Settings
@@ -30,6 +32,14 @@ _PROBE_SECONDS = 3.0
 _SCHEMA_SECONDS = 30.0
 
 Component = dict[str, Any]
+
+_GROUPS = ["liveness", "readiness"]
+_UNHEALTHY = {
+    "503": {
+        "description": "Not healthy: `status` and `components` say why.",
+        "content": {ACTUATOR_JSON: {"schema": {"type": "object", "additionalProperties": True}}},
+    }
+}
 
 
 def is_draining() -> bool:
@@ -120,7 +130,7 @@ def _answer(components: dict[str, Component], *, details: bool, groups: bool = F
     if details:
         body["components"] = components
     if groups:
-        body["groups"] = ["liveness", "readiness"]
+        body["groups"] = _GROUPS
     return _json(body, 200 if status == "UP" else 503)
 
 
@@ -132,9 +142,16 @@ class ActuatorController(Controller):
     """Health, information and their index."""
 
     path = "/"
-    tags: ClassVar = ["operations"]
+    tags = ("operations",)
 
-    @get("/actuator", operation_id="actuatorIndex", summary="List the operations endpoints", sync_to_thread=False)
+    @get(
+        "/actuator",
+        media_type=ACTUATOR_JSON,
+        operation_id="actuatorIndex",
+        summary="List the operations endpoints",
+        sync_to_thread=False,
+        opt=documented(response={"_links": {"health": {"href": "/actuator/health", "templated": False}}}),
+    )
     def index(self) -> Response[dict[str, Any]]:
         """Return links to every operations endpoint."""
         links = {
@@ -145,30 +162,87 @@ class ActuatorController(Controller):
         }
         return _json({"_links": {name: {"href": href, "templated": "{" in href} for name, href in links.items()}})
 
-    @get("/actuator/health", operation_id="health", summary="Health of the service and what it needs")
-    async def health(self, health: Health) -> Response[dict[str, Any]]:
+    @get(
+        "/actuator/health",
+        media_type=ACTUATOR_JSON,
+        operation_id="health",
+        summary="Health of the service and what it needs",
+        opt=documented(
+            response={"status": "UP", "components": {"ping": {"status": "UP"}}, "groups": _GROUPS}, responses=_UNHEALTHY
+        ),
+    )
+    async def health(self, health: NamedDependency[Health]) -> Response[dict[str, Any]]:
         """Return UP with 200, or DOWN with 503; ``components`` say which part."""
         return _answer(await health.everything(), details=True, groups=True)
 
-    @get(["/actuator/health/liveness", "/livez"], operation_id="liveness", summary="Is the process alive")
+    @get(
+        "/actuator/health/liveness",
+        media_type=ACTUATOR_JSON,
+        operation_id="liveness",
+        summary="Is the process alive",
+        opt=documented(response={"status": "UP"}),
+    )
     async def liveness(self) -> Response[dict[str, Any]]:
         """Return UP while the process answers; looks at nothing outside it."""
         return _answer({"livenessState": {"status": "UP"}}, details=False)
 
-    @get(["/actuator/health/readiness", "/readyz"], operation_id="readiness", summary="Can it take requests")
-    async def readiness(self, health: Health) -> Response[dict[str, Any]]:
+    @get(
+        "/actuator/health/readiness",
+        media_type=ACTUATOR_JSON,
+        operation_id="readiness",
+        summary="Can it take requests",
+        opt=documented(
+            response={"status": "UP", "components": {"readinessState": {"status": "UP"}}}, responses=_UNHEALTHY
+        ),
+    )
+    async def readiness(self, health: NamedDependency[Health]) -> Response[dict[str, Any]]:
         """Return UP when database and schema are usable and the server is not stopping, else 503."""
         return _answer(await health.readiness(), details=True)
 
-    @get("/actuator/health/{component:str}", operation_id="healthComponent", summary="Health of one component")
-    async def component(self, component: FromPath[str], health: Health) -> Response[dict[str, Any]]:
+    @get(
+        "/livez",
+        media_type=ACTUATOR_JSON,
+        operation_id="livez",
+        summary="Is the process alive",
+        opt=documented(response={"status": "UP"}),
+    )
+    async def livez(self) -> Response[dict[str, Any]]:
+        """Return the same as /actuator/health/liveness."""
+        return _answer({"livenessState": {"status": "UP"}}, details=False)
+
+    @get(
+        "/readyz",
+        media_type=ACTUATOR_JSON,
+        operation_id="readyz",
+        summary="Can it take requests",
+        opt=documented(response={"status": "UP"}, responses=_UNHEALTHY),
+    )
+    async def readyz(self, health: NamedDependency[Health]) -> Response[dict[str, Any]]:
+        """Return the same as /actuator/health/readiness."""
+        return _answer(await health.readiness(), details=True)
+
+    @get(
+        "/actuator/health/{component:str}",
+        media_type=ACTUATOR_JSON,
+        operation_id="healthComponent",
+        summary="Health of one component",
+        opt=documented(response={"status": "UP"}, errors=(ROUTE_NOT_FOUND,), responses=_UNHEALTHY),
+    )
+    async def component(self, component: FromPath[str], health: NamedDependency[Health]) -> Response[dict[str, Any]]:
         """Return one component of the health document."""
         found = (await health.everything()).get(component)
         if found is None:
             raise StrataError(ROUTE_NOT_FOUND, "There is no such health component.")
         return _json(found, 200 if found["status"] == "UP" else 503)
 
-    @get("/actuator/info", operation_id="info", summary="Name, version and revision", sync_to_thread=False)
+    @get(
+        "/actuator/info",
+        media_type=ACTUATOR_JSON,
+        operation_id="info",
+        summary="Name, version and revision",
+        sync_to_thread=False,
+        opt=documented(response={"app": {"name": "strata", "version": VERSION, "schemaRevision": "0001"}}),
+    )
     def info(self) -> Response[dict[str, Any]]:
         """Return what is running."""
         return _json(

@@ -1,7 +1,7 @@
 """The ASGI border around the application: what every request gets, whatever route it takes.
 
 A server span under the caller's trace, a request id, a problem document for whatever fails, one
-line in the access log, cancellation when the caller leaves, and admission of lookups.
+line in the access log, and cancellation when the caller leaves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from litestar.types import ASGIApp, Message, Receive, Send
 
 from strata.errors import INTERNAL, INVALID_REQUEST, NOT_ACCEPTABLE, StrataError
 from strata.platform.ids import new_id
-from strata.platform.limits import Admission, BodyLimits, ClientGoneError
+from strata.platform.limits import BodyLimits, ClientGoneError
 from strata.platform.problems import PROBLEM_JSON, problem_body, problem_headers
 from strata.platform.telemetry import current_ids, current_traceparent, finish_server_span, record_request, server_span
 from strata.settings import Settings
@@ -39,7 +39,7 @@ def current_request_id() -> str | None:
 
 def guard(app: ASGIApp, settings: Settings) -> ASGIApp:
     """Put the whole border around an application."""
-    return Border(BodyLimits(Attendance(app, settings), settings))
+    return Border(BodyLimits(Attendance(app), settings))
 
 
 class Border:
@@ -118,24 +118,18 @@ class _Answer:
 
 
 class Attendance:
-    """ASGI middleware: cancel what nobody waits for, and admit a bounded number of lookups.
+    """ASGI middleware: cancel what nobody waits for.
 
     A lookup or a read whose caller has gone is cancelled, and with it its statement. A write runs
     to its end: what it did is either whole or not there.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._admission = Admission(settings.max_concurrent_lookups, settings.database_acquire_timeout_seconds)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif scope["path"].rstrip("/") == LOOKUP_PATH:
-            async with self._admission.slot():
-                await _attended(self._app, scope, receive, send)
-        elif scope["method"] == "GET":
+        if scope["type"] == "http" and (scope["method"] == "GET" or scope["path"].rstrip("/") == LOOKUP_PATH):
             await _attended(self._app, scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import subprocess
@@ -32,6 +33,7 @@ _LAUNCH_SECONDS = 20.0
 _QUERY_SECONDS = 10.0
 _ORPHAN_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+_ATTEMPTS = 3
 
 _log = logging.getLogger(__name__)
 
@@ -173,10 +175,7 @@ class EmbeddedPostgres:
         known = self._user is not None and self._user.pid == os.getpid()
         user = self._user if self._user is not None and known else locks.register_user(self._layout.users)
         try:
-            account = runtime.server_account(self._layout.home, self._layout.data)
-            if not self._settle():
-                self._start(account)
-            info = self._describe()
+            info = self._serve(runtime.server_account(self._layout.home, self._layout.data))
         except BaseException as error:
             if not known:
                 locks.deregister_user(user)
@@ -188,6 +187,22 @@ class EmbeddedPostgres:
             self._user = user
             atexit.register(self.release)
         return info
+
+    def _serve(self, account: runtime.Account) -> ServerInfo:
+        attempts = itertools.count(1)
+        while True:
+            if not self._settle():
+                self._start(account)
+            try:
+                return self._describe()
+            except StrataError:
+                # Someone may have killed the server since it answered.
+                if self._server() is not None or next(attempts) == _ATTEMPTS:
+                    raise
+
+    def _server(self) -> psutil.Process | None:
+        found = process.read_pid_file(self._layout.data)
+        return process.server_process(found.pid, self._layout.data) if found else None
 
     def _settle(self) -> bool:
         """Wait for a server that runs or is starting; clear away what a dead one left. True when one answers."""
@@ -309,8 +324,7 @@ class EmbeddedPostgres:
         return result.stdout.strip()
 
     def _stop(self) -> None:
-        found = process.read_pid_file(self._layout.data)
-        server = process.server_process(found.pid, self._layout.data) if found else None
+        found, server = process.read_pid_file(self._layout.data), self._server()
         if server is None or found is None:
             return
         if not process.stop(server, self._layout.data, self._start_timeout):

@@ -1,12 +1,11 @@
-"""What a request may be: size, depth, form and time of its body, and how many run at once."""
+"""What a request may be: size, depth, form and time of its body."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,6 @@ from strata.errors import (
     BODY_TOO_LARGE,
     INVALID_REQUEST,
     MALFORMED_BODY,
-    OVERLOADED,
     REQUEST_TIMEOUT,
     UNSUPPORTED_MEDIA_TYPE,
     StrataError,
@@ -121,37 +119,6 @@ def _unclean(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
             for _, problem in _unclean(key, pointer):
                 yield pointer, f"{problem} in a key"
             yield from _unclean(item, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
-
-
-class Admission:
-    """At most ``limit`` at once, at most ``limit`` more waiting, none longer than ``wait_seconds``."""
-
-    def __init__(self, limit: int, wait_seconds: float) -> None:
-        self._slots = asyncio.Semaphore(limit)
-        self._limit = limit
-        self._wait_seconds = wait_seconds
-        self._waiting = 0
-
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Hold one slot; raises ``overloaded`` at once when the queue is full, or after the wait."""
-        await self._enter()
-        try:
-            yield
-        finally:
-            self._slots.release()
-
-    async def _enter(self) -> None:
-        if self._slots.locked() and self._waiting >= self._limit:
-            raise StrataError(OVERLOADED, f"{self._limit} calls run and {self._waiting} wait.")
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(self._wait_seconds):
-                await self._slots.acquire()
-        except TimeoutError as error:
-            raise StrataError(OVERLOADED, f"No slot came free in {self._wait_seconds:g} s.") from error
-        finally:
-            self._waiting -= 1
 
 
 class BodyLimits:

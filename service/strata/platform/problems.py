@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import structlog
-from litestar import MediaType, Request, Response
+from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from msgspec import Struct
 
@@ -47,6 +46,7 @@ _BY_STATUS: Mapping[int, ErrorKind] = {
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MAX_ERRORS = 20
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -73,10 +73,10 @@ class Problem(Struct, frozen=True, rename="camel", kw_only=True):
     request_id: str | None
 
 
-def problem_body(error: StrataError, *, instance: str, errors: list[FieldError] | None = None) -> bytes:
+def problem_body(error: StrataError, *, instance: str) -> bytes:
     """Encode an error as a problem document; lone surrogates are escaped, never a second failure."""
     kind = error.kind
-    listed = errors or ([FieldError(pointer=error.pointer, detail=error.detail)] if error.pointer else [])
+    named = [] if error.pointer is None else [{"pointer": error.pointer, "detail": error.detail}]
     document = Problem(
         type=f"/errors#{kind.code}",
         title=kind.title,
@@ -86,11 +86,11 @@ def problem_body(error: StrataError, *, instance: str, errors: list[FieldError] 
         code=kind.code,
         pointer=error.pointer,
         remedy=error.remedy,
-        errors=listed,
+        errors=[],
         trace_id=current_ids()[0],
         request_id=structlog.contextvars.get_contextvars().get("request_id"),
     )
-    members = {**error.extra, **msgspec.to_builtins(document)}
+    members = {**error.extra, **msgspec.to_builtins(document), "errors": error.extra.get("errors", named)}
     return msgspec.json.encode(_encodable(members), enc_hook=str)
 
 
@@ -118,11 +118,10 @@ def _encodable(value: Any) -> Any:
 def _response(
     request: Request[Any, Any, Any],
     error: StrataError,
-    errors: list[FieldError] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     return Response(
-        problem_body(error, instance=request.scope["path"], errors=errors),
+        problem_body(error, instance=request.scope["path"]),
         status_code=error.kind.status,
         headers=problem_headers(error.kind, headers),
         media_type=PROBLEM_JSON,
@@ -139,12 +138,7 @@ def handle_strata_error(request: Request[Any, Any, Any], error: StrataError) -> 
 def handle_validation(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
     """Answer 400 with a pointer for each field that is wrong."""
     errors = list(_field_errors(request, error))[:_MAX_ERRORS]
-    first = errors[0] if errors else None
-    detail = first.detail if first else "The request does not fit the schema."
-    if len(errors) > 1:
-        detail = f"{len(errors)} fields are wrong; the first: {detail}"
-    failure = StrataError(INVALID_REQUEST, detail, pointer=first.pointer if first else None)
-    return _response(request, failure, errors)
+    return _response(request, invalid_fields(errors))
 
 
 def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
@@ -271,13 +265,24 @@ def _sentence(message: str) -> str:
     return text if text.endswith(".") else text + "."
 
 
-@contextlib.contextmanager
-def request_field(pointer: str) -> Iterator[None]:
-    """Turn a ValueError of the body into ``invalid_request`` at ``pointer``."""
+def read_body(request: Request[Any, Any, Any], wanted: type[T]) -> T:
+    """Return the JSON body that the border decoded, as ``wanted``.
+
+    For bodies whose strings may hold what JSON decoders refuse (lone surrogates), which the
+    normaliser of documents counts and takes out. Raises ``invalid_request`` with every wrong field.
+    """
+    state = request.scope["state"]
+    if JSON_BODY_STATE not in state:
+        raise StrataError(INVALID_REQUEST, "A JSON body is required.", pointer="")
     try:
-        yield
-    except ValueError as error:
-        raise StrataError(INVALID_REQUEST, _sentence(str(error)), pointer=pointer) from error
+        return msgspec.convert(state[JSON_BODY_STATE], wanted)
+    except msgspec.ValidationError as error:
+        errors = list(struct_errors(state[JSON_BODY_STATE], wanted))[:_MAX_ERRORS]
+        raise invalid_fields(errors) from error
 
 
-JSON_MEDIA = MediaType.JSON
+def invalid_fields(errors: list[FieldError]) -> StrataError:
+    """Return ``invalid_request`` for fields that are wrong; the first of them gives detail and pointer."""
+    first = errors[0] if errors else FieldError(pointer="", detail="The request does not fit the schema.")
+    detail = first.detail if len(errors) < 2 else f"{len(errors)} fields are wrong; the first: {first.detail}"
+    return StrataError(INVALID_REQUEST, detail, pointer=first.pointer, extra={"errors": msgspec.to_builtins(errors)})

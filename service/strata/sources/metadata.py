@@ -14,6 +14,7 @@ import msgspec
 
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.sources.model import DocumentInput, Given
+from strata.sources.readers import FORMATS
 from strata.text.document import Document
 from strata.text.languages import detect_language, resolve_language
 from strata.text.normalise import add_changes, clean_json, normalise_text
@@ -30,6 +31,7 @@ IDENTITY_FIELDS = ("doi", "isbn", "url", "uri", "canonical", "identifier", "id")
 """Metadata that says which document this is, wherever it is stored."""
 
 _DATE_FIELDS = ("date", "occurred_at", "published", "published_at", "updated", "created")
+_EXTENSIONS = frozenset(extension for entry in FORMATS.values() for extension in entry.extensions)
 _YEAR_MONTH = re.compile(r"(\d{4})(?:[-/.](\d{1,2}))?")
 _SLASHED = re.compile(r"(\d{4})[/.](\d{1,2})[/.](\d{1,2})")
 _SEPARATORS = re.compile(r"[,;\n]")
@@ -235,5 +237,6 @@ def _occurred_at(given: Given, metadata: Mapping[str, object], warnings: list[st
 
 
 def _name_of(path: str) -> str:
-    """Return the title of a document that names none: its file name without the extension."""
-    return PurePosixPath(path).stem[:MAX_TITLE_CHARS]
+    """Return the title of a document that names none: its file name, empty where the path is a mere id."""
+    name = PurePosixPath(path)
+    return name.stem[:MAX_TITLE_CHARS] if name.suffix.lower() in _EXTENSIONS else ""

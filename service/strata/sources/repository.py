@@ -62,9 +62,7 @@ class Gone:
     passages: int
 
 
-async def find(
-    connection: Connection, tenant: UUID, context: UUID, path: str, source: UUID | None
-) -> SourceRow | None:
+async def find(connection: Connection, tenant: UUID, context: UUID, path: str, source: UUID | None) -> SourceRow | None:
     """Return the source with the id or, failing that, the path."""
     row = await connection.fetchrow(
         """
@@ -119,7 +117,7 @@ async def sections(connection: Connection, tenant: UUID, context: UUID, source: 
 
 
 async def text_range(
-    connection: Connection, tenant: UUID, context: UUID, source: UUID, start: int, length: int
+    connection: Connection, tenant: UUID, context: UUID, source: UUID, *, start: int, length: int
 ) -> bytes:
     """Return a byte range of the stored text; shorter where the text ends."""
     found: bytes | None = await connection.fetchval(
@@ -167,7 +165,7 @@ async def lock_ids(connection: Connection, tenant: UUID, context: UUID, sources:
 
 
 async def of_origin(
-    connection: Connection, tenant: UUID, context: UUID, origin: str, after: UUID, limit: int
+    connection: Connection, tenant: UUID, context: UUID, origin: str, *, after: UUID, limit: int
 ) -> list[tuple[UUID, str]]:
     """Return ids and paths of what an ingest root brought in, by id, after one."""
     rows = await connection.fetch(

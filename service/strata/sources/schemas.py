@@ -96,10 +96,11 @@ class IngestReport(Struct, frozen=True, rename="camel", kw_only=True):
 
     ``passages`` and ``bytes`` count what was written. ``outcomes`` and ``refusals`` hold the first
     1,000 each; the counts are of all. ``skipped`` counts files passed over, by extension or cause.
-    ``normalisation`` sums what was normalised away in what was written.
+    ``normalisation`` sums what was normalised away in what was written. ``contextId`` is null when
+    nothing could be tried and no context of the name exists.
     """
 
-    context_id: UUID
+    context_id: UUID | None
     context: str
     added: int
     replaced: int

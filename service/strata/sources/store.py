@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 import numpy as np
 import stamina
 import structlog
 
-from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, ErrorKind, StrataError
+from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, StrataError
+from strata.hints.derive import SourceHints
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.repository import add_segment, kill_sources
@@ -25,6 +27,7 @@ from strata.sources.model import Built, Known, Refused, Same
 from strata.sources.write_repository import Placed
 
 _TIMEOUT_SECONDS = 120.0
+T = TypeVar("T")
 _ORDINALS = (1 << SERIAL_BITS) - 1
 
 _log = structlog.get_logger(__name__)
@@ -54,12 +57,16 @@ class Store:
         When one document makes the batch fail, each is written alone and that one is refused.
         Raises what remains: ``context_not_found`` when the context was deleted meanwhile.
         """
-        kinds = (CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED) if is_patient else (CONFLICT,)
+
+        async def attempt() -> Written:
+            async with self._database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
+                return await self._write(connection, tenant, context, batch)
+
         try:
-            return await self._retried(tenant, context, batch, kinds)
+            return await _retried(attempt, is_patient=is_patient)
         except StrataError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever one document does, the others are written
             if len(batch.built) == 1:
                 _log.exception("ingest.store_failed", format=batch.built[0].format)
                 return Written(refused=[_refused(batch.built[0], error)])
@@ -71,15 +78,25 @@ class Store:
             result.refused.extend(written.refused)
         return result
 
-    async def _retried(self, tenant: UUID, context: UUID, batch: Batch, kinds: Sequence[ErrorKind]) -> Written:
-        def passes(error: Exception) -> bool:
-            return isinstance(error, StrataError) and error.kind in kinds
+    async def known(self, tenant: UUID, context: UUID, paths: Sequence[str], *, is_patient: bool) -> dict[str, Known]:
+        """Return what stands under the paths now."""
 
-        async for attempt in stamina.retry_context(on=passes, attempts=8, timeout=60, wait_initial=0.05, wait_max=10):
-            with attempt:
-                async with self._database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
-                    return await self._write(connection, tenant, context, batch)
-        raise AssertionError("the last attempt returns or raises")
+        async def attempt() -> dict[str, Known]:
+            async with self._database.work(tenant) as connection:
+                return await repository.known(connection, tenant, context, paths)
+
+        return await _retried(attempt, is_patient=is_patient)
+
+    async def set_origins(
+        self, tenant: UUID, context: UUID, moved: Sequence[tuple[UUID, str]], *, is_patient: bool
+    ) -> None:
+        """Say which ingest root found unchanged sources last."""
+
+        async def attempt() -> None:
+            async with self._database.work(tenant) as connection:
+                await repository.set_origins(connection, tenant, context, moved)
+
+        await _retried(attempt, is_patient=is_patient)
 
     async def _write(self, connection: Connection, tenant: UUID, context: UUID, batch: Batch) -> Written:
         """Write in one order of locks, the same for every writer: context, paths, rows, segments, revision."""
@@ -109,9 +126,22 @@ class Store:
         await repository.insert_passages(connection, tenant, context, placed, SERIAL_BITS)
         for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
             await add_segment(connection, tenant, context, segment)
-        await self._hints.replace_for_sources(connection, tenant, context, placed)
+        await self._hints.replace_for_sources(connection, tenant, context, [_offered(item) for item in placed])
         await self._contexts.bump_passages(connection, tenant, context)
         return Written([(item, revisions[item.source_id]) for item in placed], same)
+
+
+async def _retried(attempt: Callable[[], Awaitable[T]], *, is_patient: bool) -> T:
+    """Try again after a conflict, and after a database that is away or overloaded when patient."""
+    kinds = (CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED) if is_patient else (CONFLICT,)
+
+    def passes(error: Exception) -> bool:
+        return isinstance(error, StrataError) and error.kind in kinds
+
+    async for trial in stamina.retry_context(on=passes, attempts=8, timeout=60, wait_initial=0.05, wait_max=10):
+        with trial:
+            return await attempt()
+    raise AssertionError("the last trial returns or raises")
 
 
 def numbered(segments: Iterable[SegmentData], serials: dict[int, int]) -> Iterator[SegmentData]:
@@ -138,11 +168,20 @@ def _each_alone(batch: Batch) -> Iterator[Batch]:
         yield Batch(built=(source,), segments=segments)
 
 
+def _offered(placed: Placed) -> tuple[UUID, SourceHints]:
+    source = placed.source
+    return placed.source_id, SourceHints(
+        path=source.path,
+        title=source.title,
+        category=source.category,
+        sections=[(section.heading, section.anchor, section.breadcrumb) for section in source.sections[1:]],
+        front_matter=source.metadata,
+    )
+
+
 def _is_same(source: Built, known: Known | None) -> bool:
     return (
-        known is not None
-        and known.content_sha256 == source.content_sha256
-        and known.fingerprint == source.fingerprint
+        known is not None and known.content_sha256 == source.content_sha256 and known.fingerprint == source.fingerprint
     )
 
 

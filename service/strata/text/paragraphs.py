@@ -22,6 +22,7 @@ _SPACES = re.compile(r"\s+")
 # A wide character carries about as many model tokens as three Latin letters.
 CJK_WEIGHT = 3
 _MAX_CLUSTER = 64
+_MAX_INDENT = 200
 
 
 def is_cjk(char: str) -> bool:
@@ -81,8 +82,11 @@ def split_prose(text: str, start: int, end: int, limit: int) -> Iterator[tuple[i
 
 
 def split_lines(text: str, start: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield trimmed spans of at most ``limit`` weight that cover the span: whole lines where they fit."""
-    yield from _pack(text, start, end, limit, _line_ends(text, start, end))
+    """Yield spans of at most ``limit`` weight that cover the span: whole lines where they fit, with their indent."""
+    for first, last in _pack(text, start, end, limit, _line_ends(text, start, end)):
+        nearest = max(start, first - _MAX_INDENT)
+        line = text.rfind("\n", nearest, first) + 1 or nearest
+        yield (line if text[line:first].isspace() else first), last
 
 
 def _line_ends(text: str, start: int, end: int) -> Iterator[int]:

@@ -121,16 +121,14 @@ def analyse(text: str, language: str | None = None) -> Analysis:
         length += positions * times
         for token in tokens:
             frequencies[token] = frequencies.get(token, 0) + times
-    for token, times in _run_counts(runs).items():
-        frequencies[token] = frequencies.get(token, 0) + times
-        if not _weak[token]:
-            length += times
+    if runs:
+        counts = _run_counts(runs)  # no word has such a token
+        frequencies.update(counts)
+        length += sum([times for token, times in counts.items() if not _weak[token]])
     return Analysis(frequencies, length)
 
 
 def _run_counts(runs: Sequence[str]) -> Counter[str]:
-    if not runs:
-        return Counter()
     joined = "\n".join(_GAP.sub("", run) if "\n" in run else run for run in runs)
     counts = Counter(joined)
     counts.update(map(operator.add, joined, joined[1:]))

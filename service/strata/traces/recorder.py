@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from opentelemetry import metrics
+from opentelemetry import metrics, trace
 
 from strata.platform.database import Database
 from strata.settings import Settings
@@ -30,6 +30,7 @@ GROUP_ROWS = 200
 MAX_WAITING = 10_000
 
 _log = structlog.get_logger(__name__)
+_tracer = trace.get_tracer("strata.traces")
 _failures = metrics.get_meter("strata.traces").create_counter(
     "strata.invocation.record.failures", unit="{row}", description="Calls whose trace row could not be written."
 )
@@ -105,8 +106,11 @@ class Recorder:
 
     async def _write(self, row: Row) -> None:
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                async with self._database.work(row[0], sync_commit=self._sync_commit) as connection:
+            with _tracer.start_as_current_span("strata.trace.write"):
+                async with (
+                    asyncio.timeout(WRITE_SECONDS),
+                    self._database.work(row[0], sync_commit=self._sync_commit) as connection,
+                ):
                     await repository.insert(connection, row)
         except Exception as error:  # noqa: BLE001 - an answer is worth more than its trace
             self._failed(error, 1)

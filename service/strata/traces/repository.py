@@ -59,7 +59,8 @@ async def make_partitions(connection: Connection, weeks_ahead: int) -> int:
 
 _SUMMARY = """
 SELECT id, created_at, tool_name, surface, status, context_id, session_id, agent_id, request_id, trace_id,
-       arguments ->> 'query' AS query, found, relevance_level, completeness_hint, evidence_count, duration_ms, error_type
+       arguments ->> 'query' AS query, found, relevance_level, completeness_hint, evidence_count, duration_ms,
+       error_type
 FROM tool_invocation
 WHERE tenant_id = $1
 """
@@ -73,7 +74,7 @@ _CONDITIONS = {
     "query": " AND strpos(lower(arguments ->> 'query'), lower(${})) > 0",
     "since": " AND created_at >= ${}",
     "until": " AND created_at < ${}",
-    "after": " AND (created_at, id) < (SELECT * FROM unnest(ARRAY[${}::timestamptz], ARRAY[${}::uuid]))",
+    "after": " AND (created_at, id) < (${}::timestamptz, ${}::uuid)",
 }
 
 
@@ -193,12 +194,13 @@ async def failed_filters(
 
 
 async def passage_texts(
-    connection: Connection, tenant: UUID, context: UUID, source: UUID, passage: int | None, limit: int
+    connection: Connection, tenant: UUID, context: UUID, source: UUID, *, passage: int | None, limit: int
 ) -> list[tuple[int, str]]:
     """Return the texts of a source's passages in order, or of the one asked about."""
     rows = await connection.fetch(
         """
-        SELECT p.passage_id, substring(c.content FROM p.start_byte::int + 1 FOR (p.end_byte - p.start_byte)::int) AS text
+        SELECT p.passage_id,
+               substring(c.content FROM p.start_byte::int + 1 FOR (p.end_byte - p.start_byte)::int) AS text
         FROM passage p JOIN source_content c USING (tenant_id, context_id, source_id)
         WHERE p.tenant_id = $1 AND p.context_id = $2 AND p.source_id = $3
           AND ($4::bigint IS NULL OR p.passage_id = $4)
@@ -211,11 +213,3 @@ async def passage_texts(
         limit,
     )
     return [(row["passage_id"], bytes(row["text"]).decode("utf-8", "replace")) for row in rows]
-
-
-PARTITION_BOUNDS = """
-SELECT c.relname AS name, pg_get_expr(c.relpartbound, c.oid) AS bound
-FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = 'tool_invocation'::regclass
-ORDER BY c.relname
-"""

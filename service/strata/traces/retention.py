@@ -11,7 +11,7 @@ import structlog
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
-from strata.traces import repository
+from strata.traces import partition_repository, repository
 from strata.traces.schemas import PruneReport
 
 WEEKS_AHEAD = 8
@@ -59,9 +59,9 @@ async def prune(database: Database, older_than: timedelta, *, dry_run: bool = Fa
             cutoff = datetime(1, 1, 1, tzinfo=UTC)
         dropped: list[str] = []
         in_partitions = deleted = 0
-        for partition in await repository.partitions(connection):
+        for partition in await partition_repository.partitions(connection):
             if partition.upper is not None and partition.upper <= cutoff:
-                in_partitions += await repository.count_before(connection, partition.name, partition.upper)
+                in_partitions += await partition_repository.count_before(connection, partition.name, partition.upper)
                 dropped.append(partition.name)
                 if not dry_run:
                     await _drop(connection, partition.name)
@@ -82,7 +82,7 @@ async def _drop(connection: asyncpg.Connection, partition: str) -> None:
     """Drop a partition; the lock it needs is waited for briefly and often, so that writers never queue long."""
     for attempt in range(1, LOCK_TRIES + 1):
         try:
-            await repository.drop_partition(connection, partition)
+            await partition_repository.drop(connection, partition)
         except asyncpg.LockNotAvailableError:
             if attempt == LOCK_TRIES:
                 raise
@@ -93,10 +93,10 @@ async def _drop(connection: asyncpg.Connection, partition: str) -> None:
 
 async def _delete(connection: asyncpg.Connection, partition: str, cutoff: datetime, *, dry_run: bool) -> int:
     if dry_run:
-        return await repository.count_before(connection, partition, cutoff)
+        return await partition_repository.count_before(connection, partition, cutoff)
     total = 0
     while True:
-        deleted = await repository.delete_before(connection, partition, cutoff, DELETE_BATCH)
+        deleted = await partition_repository.delete_before(connection, partition, cutoff, DELETE_BATCH)
         total += deleted
         if deleted < DELETE_BATCH:
             return total

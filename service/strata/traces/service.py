@@ -29,6 +29,7 @@ from strata.traces.schemas import (
     RetrievalDetails,
     Stage,
     Status,
+    Surface,
     WhyReport,
 )
 from strata.traces.why import (
@@ -106,7 +107,7 @@ class InvocationService:
             if context:
                 conditions.append(("context", (await _context(connection, tenant, context),)))
             rows = await repository.list_page(connection, tenant, conditions, limit + 1)
-        items = [msgspec.convert(dict(row), InvocationSummary, from_attributes=False) for row in rows[:limit]]
+        items = [InvocationSummary(**_typed(row)) for row in rows[:limit]]
         return InvocationPage(items=items, next_cursor=_cursor(items[-1]) if len(rows) > limit else None)
 
     async def show(self, tenant: UUID, invocation: UUID) -> InvocationView:
@@ -202,7 +203,9 @@ class _Probe:
             serial=target.serial,
             passage=target.passage,
         )
-        asked = {context.id for context in self.details.contexts} or {self.call.context_id}
+        asked = {context.id for context in self.details.contexts}
+        if not asked and self.call.context_id is not None:
+            asked.add(self.call.context_id)
         inside = [row for row in rows if row["context_id"] in asked]
         if not inside:
             return await self._not_there(rows, asked), None, None
@@ -245,10 +248,9 @@ class _Probe:
             return Absence(Stage.FUSION, "NOT_LISTED", sentence)
         return lane_absence(match, None, self.details.lanes.get("lexical"))
 
-    async def _not_there(self, rows: Sequence[Any], asked: set[UUID | None]) -> Absence:
-        known = [context for context in asked if context is not None]
-        names = await repository.context_names(self.connection, self.tenant, known)
-        where = ", ".join(sorted(names.get(context, str(context)) for context in known)) or "the contexts asked"
+    async def _not_there(self, rows: Sequence[Any], asked: set[UUID]) -> Absence:
+        names = await repository.context_names(self.connection, self.tenant, list(asked))
+        where = ", ".join(sorted(names.get(context, str(context)) for context in asked)) or "the contexts asked"
         if rows:
             elsewhere = ", ".join(sorted({row["context"] for row in rows}))
             return Absence(Stage.INGEST, "OTHER_CONTEXT", f"It is in {elsewhere}; the call asked {where}.")
@@ -285,7 +287,12 @@ class _Probe:
             self.notes.append("The question is not stored, so its terms could not be looked for.")
             return None
         texts = await repository.passage_texts(
-            self.connection, self.tenant, row["context_id"], row["source_id"], self.target.passage, MAX_CHECKED_PASSAGES
+            self.connection,
+            self.tenant,
+            row["context_id"],
+            row["source_id"],
+            passage=self.target.passage,
+            limit=MAX_CHECKED_PASSAGES,
         )
         if row["passage_count"] > MAX_CHECKED_PASSAGES and self.target.passage is None:
             self.notes.append(f"Only its first {MAX_CHECKED_PASSAGES} passages were searched for the terms.")
@@ -298,7 +305,11 @@ async def _view(connection: Connection, tenant: UUID, invocation: UUID) -> Invoc
     row = await repository.one(connection, tenant, invocation)
     if row is None:
         raise StrataError(INVOCATION_NOT_FOUND, f"There is no invocation {invocation}.")
-    return msgspec.convert(dict(row), InvocationView)
+    return InvocationView(**_typed(row))
+
+
+def _typed(row: Any) -> dict[str, Any]:
+    return {**row, "surface": Surface(row["surface"]), "status": Status(row["status"])}
 
 
 async def _context(connection: Connection, tenant: UUID, ref: str) -> UUID:

@@ -56,9 +56,7 @@ class ToolInvocation(SQLModel, table=True):
             "status IN ('SUCCESS', 'NOT_FOUND', 'DEGRADED', 'ERROR', 'CANCELLED')",
             name="tool_invocation_status_check",
         ),
-        CheckConstraint(
-            "relevance_level IN ('HIGH', 'MEDIUM', 'LOW', 'NONE')", name="tool_invocation_relevance_check"
-        ),
+        CheckConstraint("relevance_level IN ('HIGH', 'MEDIUM', 'LOW', 'NONE')", name="tool_invocation_relevance_check"),
         CheckConstraint(
             "completeness_hint IN ('COMPLETE', 'PARTIAL', 'HINT_ONLY', 'FALLBACK', 'DEGRADED', 'EMPTY')",
             name="tool_invocation_completeness_check",

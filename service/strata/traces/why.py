@@ -144,20 +144,16 @@ class TermMatch:
 
 
 def match_terms(terms: Sequence[QueryTerm], passages: Sequence[tuple[int, str]], language: str | None) -> TermMatch:
-    """Find the passage that holds most of the query's term groups; the lower id wins a tie."""
-    surfaces = {term.group: term.surface for term in reversed(terms)}
-    best: tuple[int, int | None, set[int]] = (0, None, set())
-    for passage, text in passages:
-        found = analyse(text, language).frequencies
-        groups = {term.group for term in terms if term.token in found}
-        if len(groups) > best[0]:
-            best = (len(groups), passage, groups)
-    held = best[2]
-    return TermMatch(
-        best[1],
-        list(dict.fromkeys(surfaces[group] for group in sorted(held))),
-        list(dict.fromkeys(surfaces[group] for group in sorted(surfaces.keys() - held))),
-    )
+    """Find the passage that holds most words of the query; the first wins a tie."""
+    words = list(dict.fromkeys(term.surface for term in terms))
+    passage: int | None = None
+    held: set[str] = set()
+    for candidate, text in passages:
+        present = analyse(text, language).frequencies
+        found = {term.surface for term in terms if term.token in present}
+        if len(found) > len(held):
+            passage, held = candidate, found
+    return TermMatch(passage, [word for word in words if word in held], [word for word in words if word not in held])
 
 
 @dataclass(frozen=True, slots=True)

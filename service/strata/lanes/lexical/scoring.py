@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ K1 = 1.2
 B = 0.75
 
 Floats = npt.NDArray[np.float32]
-Positions = npt.NDArray[np.int32]
+Positions = npt.NDArray[np.intp]  # numpy converts any other index type anew at every use
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,21 +289,23 @@ def _gather(block: Block, by_segment: Mapping[int, Posting]) -> _BlockPostings |
     ]
     if not rows:
         return None
-    positions = np.concatenate([row[1] for row in rows]).astype(np.int32)
+    positions = _joined([row[1] for row in rows]).astype(np.intp)
     if len(block.segments) > 1:
-        positions += np.repeat(
-            np.array([row[0] for row in rows], np.int32), np.array([len(row[1]) for row in rows], np.int64)
-        )
-    frequencies = np.concatenate([row[2] for row in rows]).astype(np.float32)
+        positions += np.repeat(np.array([row[0] for row in rows]), np.array([len(row[1]) for row in rows]))
+    frequencies = _joined([row[2] for row in rows]).astype(np.float32)
     if block.live is not None:
         live = block.live[positions]
         positions, frequencies = positions[live], frequencies[live]
     return _BlockPostings(positions, frequencies) if len(positions) else None
 
 
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def _candidates(scores: Floats, k: int, floor: np.float32) -> Ids:
     """Return the positions that may be among the best ``k``: above zero, not below ``floor``, ties kept."""
-    places = np.flatnonzero(scores >= floor) if floor > 0 else np.flatnonzero(scores)
+    places = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
     if len(places) > k:
         values = scores[places]
         places = places[values >= np.partition(values, -k)[-k]]

@@ -5,8 +5,13 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
+
+import docx
+from docx.opc.exceptions import OpcError
+from lxml.etree import LxmlError
 
 from strata.sources.readers.builder import DocumentBuilder
 from strata.sources.readers.refusal import refuse
@@ -28,6 +33,11 @@ _UNSEEN = frozenset(
 _BOX = f"{_W}txbxContent"
 _HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
 _CODE_STYLE = re.compile(r"code|preformatted|source|listing|macro", re.IGNORECASE)
+# What the archive and document libraries raise on a damaged file.
+_DAMAGE = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, OpcError, LxmlError, NotImplementedError, EOFError, OSError,
+    ValueError, LookupError, AttributeError, TypeError, AssertionError,
+)  # fmt: skip
 _PROPERTIES = ("author", "subject", "keywords", "category", "comments", "created", "modified", "language")
 
 
@@ -42,7 +52,14 @@ def read_docx(data: bytes) -> Document:
         if _ENCRYPTED in data:
             raise refuse("encrypted", "The document is protected by a password.")
         raise refuse("unsupported_format", "Files in the old Word format are not read.")
-    package = _open(_checked(data))
+    try:
+        return _read(_checked(data))
+    except _DAMAGE as error:
+        raise refuse("malformed", f"The document is damaged ({type(error).__name__}).") from error
+
+
+def _read(data: bytes) -> Document:
+    package = docx.Document(io.BytesIO(data))
     walk = _DocxWalk(package)
     walk.read(package.element.body)
     walk.read_notes()
@@ -57,20 +74,17 @@ def read_docx(data: bytes) -> Document:
 
 def _checked(data: bytes) -> bytes:
     """Return the package, rewritten to transitional namespaces when it is strict; refuse bombs and bad archives."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            parts = archive.infolist()
-            if len(parts) > MAX_PARTS or sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
-                raise refuse("too_large", f"The document unpacks to more than {MAX_UNPACKED_BYTES} bytes.")
-            if any(part.flag_bits & 1 for part in parts):
-                raise refuse("encrypted", "The document is protected by a password.")
-            names = {part.filename for part in parts}
-            if "[Content_Types].xml" not in names:
-                raise refuse("unsupported_format", "The archive is not a Word document.")
-            head = archive.read("_rels/.rels") if "_rels/.rels" in names else b""
-            return _to_transitional(archive) if b"purl.oclc.org/ooxml" in head else data
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
-        raise refuse("malformed", f"The document is damaged: {error}.") from error
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = archive.infolist()
+        if len(parts) > MAX_PARTS or sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
+            raise refuse("too_large", f"The document unpacks to more than {MAX_UNPACKED_BYTES} bytes.")
+        if any(part.flag_bits & 1 for part in parts):
+            raise refuse("encrypted", "The document is protected by a password.")
+        names = {part.filename for part in parts}
+        if "[Content_Types].xml" not in names:
+            raise refuse("unsupported_format", "The archive is not a Word document.")
+        head = archive.read("_rels/.rels") if "_rels/.rels" in names else b""
+        return _to_transitional(archive) if b"purl.oclc.org/ooxml" in head else data
 
 
 def _to_transitional(archive: zipfile.ZipFile) -> bytes:
@@ -82,19 +96,6 @@ def _to_transitional(archive: zipfile.ZipFile) -> bytes:
                 content = _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/\2", content)
             rewritten.writestr(part.filename, content)
     return target.getvalue()
-
-
-def _open(data: bytes) -> Any:
-    import docx
-    from docx.opc.exceptions import OpcError
-    from lxml.etree import LxmlError
-
-    try:
-        package = docx.Document(io.BytesIO(data))
-        assert package.element.body is not None  # noqa: S101  caught below with the library's own complaints
-    except (OpcError, LxmlError, KeyError, ValueError, AttributeError, AssertionError, zipfile.BadZipFile) as error:
-        raise refuse("malformed", f"The document cannot be opened: {type(error).__name__}.") from error
-    return package
 
 
 class _DocxWalk:

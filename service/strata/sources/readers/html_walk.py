@@ -18,9 +18,14 @@ _NEVER_TEXT = frozenset(
 )  # fmt: skip
 _FURNITURE = frozenset({"nav", "aside", "footer", "header", "menu"})
 _FURNITURE_ROLES = frozenset({"navigation", "banner", "contentinfo", "search", "menu", "menubar"})
+# Marks that the common generators (Sphinx, DocBook, MediaWiki, Docusaurus, Jekyll) put on what is not text;
+# a table of contents repeats the headings.
 _FURNITURE_CLASSES = frozenset(
-    {"headerlink", "anchorjs-link", "mw-editsection", "mw-jump-link", "navbox", "sphinxsidebar", "noprint", "sr-only"}
-)
+    {
+        "headerlink", "anchorjs-link", "hash-link", "mw-editsection", "mw-jump-link", "navbox", "sphinxsidebar",
+        "noprint", "sr-only", "navheader", "navfooter", "toc", "table-of-contents",
+    }
+)  # fmt: skip
 _BLOCKS = frozenset(
     {
         "address", "article", "aside", "blockquote", "body", "center", "dd", "details", "dir", "div", "dl", "dt",
@@ -29,6 +34,10 @@ _BLOCKS = frozenset(
         "thead", "tr", "ul", "caption", "option", "optgroup",
     }
 )  # fmt: skip
+_ANCHORED = frozenset({"section", "div", "article"})
+_MENU_CLASSES = frozenset({"menu", "nav", "navbar", "navigation", "breadcrumb", "breadcrumbs", "pagination", "pager"})
+# A part that is named like a menu is one when this much of its text is links.
+_LINK_SHARE = 0.8
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _LISTS = frozenset({"ul", "ol", "dir", "menu"})
 _IN_ARTICLE = frozenset({"article", "main"})
@@ -95,7 +104,7 @@ class HtmlWalk:
             self._lists.append(_start_number(node) if tag == "ol" else None)
         elif tag == "li" and self._lists:
             self._marker = self._next_marker()
-        elif tag in {"section", "div", "article"} and node.id:
+        elif tag in _ANCHORED and node.id:
             self._anchor = node.id
 
     def _leave(self, node: LexborNode) -> None:
@@ -109,6 +118,8 @@ class HtmlWalk:
         self._tables -= tag == "table"
         if tag == "li":
             self._marker = ""
+        if tag in _ANCHORED:
+            self._anchor = None
         if tag in _LISTS and self._lists:
             self._lists.pop()
             if not self._lists:
@@ -210,7 +221,10 @@ class HtmlWalk:
         attributes = node.attributes
         if tag == "nav" or (attributes.get("role") or "").lower() in _FURNITURE_ROLES:
             return True
-        if not _FURNITURE_CLASSES.isdisjoint(_classes(node)):
+        classes = _classes(node)
+        if not _FURNITURE_CLASSES.isdisjoint(classes):
+            return True
+        if not _MENU_CLASSES.isdisjoint(classes) and _link_share(node) >= _LINK_SHARE:
             return True
         if self._headers and tag in _LISTS:
             return True
@@ -266,6 +280,13 @@ def _is_hidden(node: LexborNode) -> bool:
         return True
     style = (attributes.get("style") or "").replace(" ", "").lower()
     return "display:none" in style or "visibility:hidden" in style
+
+
+def _link_share(node: LexborNode) -> float:
+    """Return which part of the letters under a node stands in links."""
+    letters = len("".join(node.text().split()))
+    linked = sum(len("".join(link.text().split())) for link in node.css("a"))
+    return linked / letters if letters else 0.0
 
 
 def _inner_anchor(node: LexborNode) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from strata.sources.readers.builder import DocumentBuilder
-from strata.sources.readers.pdf_lines import Line, page_blocks, page_lines, usual_spacing
+from strata.sources.readers.pdf_lines import Line, RunningLines, page_blocks, page_lines, usual_spacing
 from strata.sources.readers.refusal import refuse
 from strata.text.document import Document
 from strata.text.paragraphs import collapse_spaces
@@ -38,8 +39,9 @@ def read_pdf(data: bytes) -> Document:
     """Read a PDF; each block knows its page, counted from 1.
 
     One that opens with the empty password is read, one that does not is refused as ``encrypted``. An
-    outline entry becomes a heading where its page shows its title as a line. A file of pictures is
-    refused as ``no_text``; pages without text are named in a warning.
+    outline entry becomes a heading where its page shows its title as a line. Running heads and page
+    numbers are kept once. A file of pictures is refused as ``no_text``; pages without text are named
+    in a warning.
     """
     import pypdfium2
 
@@ -63,10 +65,14 @@ def _read(pdf: Any) -> Document:
     outline = _outline(pdf)
     empty: list[int] = []
     damaged: list[int] = []
+    running = RunningLines()
     for index in range(pages):
         before = len(builder)
+        entries = outline.get(index, [])
+        titles = {_comparable(entry.title) for entry in entries}
         lines = _lines(pdf, index, damaged)
-        _add_page(builder, lines, outline.get(index, []), index + 1)
+        lines = running.without(lines, index, partial(_is_title, titles))
+        _add_page(builder, lines, entries, index + 1)
         if len(builder) == before:
             empty.append(index + 1)
     if not len(builder):
@@ -76,6 +82,10 @@ def _read(pdf: Any) -> Document:
     metadata = _metadata(pdf, pages)
     title = str(metadata.get("title", ""))
     return builder.build(title="" if _FILE_LIKE.fullmatch(title) else title, metadata=metadata)
+
+
+def _is_title(titles: set[str], line: Line) -> bool:
+    return _comparable(line.text) in titles
 
 
 def _page_warnings(empty: Sequence[int], damaged: Sequence[int]) -> Iterator[str]:

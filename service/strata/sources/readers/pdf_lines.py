@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -15,6 +16,8 @@ from strata.text.paragraphs import join_wrapped
 _HYPHENS = "\ufffe\x02"
 _LINE = re.compile(f"[^\r\n{_HYPHENS}]+[{_HYPHENS}]?|[{_HYPHENS}]")
 _BULLET = re.compile(r"[•◦▪‣●○■□–*-]\s|\(?\d{1,3}[.)]\s|[a-z][.)]\s")
+_NUMBER_LAST = re.compile(r"(?P<words>.*?)\s*\b(?P<number>[0-9]{1,5})")
+_NUMBER_FIRST = re.compile(r"(?P<number>[0-9]{1,5})\b\s*(?P<words>.*)")
 _ENDS_SENTENCE = re.compile(r"[.!?。！？:：;；]['\"”’」』）)]*$")
 # A gap this much wider than the page's usual one, in line heights, parts paragraphs.
 _GAP = 0.4
@@ -67,6 +70,37 @@ def _placed(text_page: Any, content: str, first: int, last: int) -> Line:
         min(box[1] for box in boxes),
         max(box[3] for box in boxes),
     )
+
+
+class RunningLines:
+    """Tells running heads, feet and page numbers: a page's first or last line that one of the two pages before had.
+
+    Facing pages differ, hence two. A number at either end of the line may count the pages.
+    """
+
+    def __init__(self) -> None:
+        self._before: deque[set[tuple[str, int | None]]] = deque(maxlen=2)
+
+    def without(self, lines: list[Line], index: int, keep: Callable[[Line], bool]) -> list[Line]:
+        """Return the page's lines without running ones; lines that ``keep`` names stay, and a page of two lines."""
+        here: set[tuple[str, int | None]] = set()
+        repeated: set[int] = set()
+        for position in {0, len(lines) - 1} if lines else ():
+            mark = _running_mark(lines[position].text, index)
+            here.add(mark)
+            if any(mark in page for page in self._before) and not keep(lines[position]):
+                repeated.add(position)
+        self._before.append(here)
+        if len(lines) <= 2:
+            return lines
+        return [line for position, line in enumerate(lines) if position not in repeated]
+
+
+def _running_mark(text: str, index: int) -> tuple[str, int | None]:
+    """Return a line without the number at its end or start, and how far that number is from the page's index."""
+    if match := _NUMBER_LAST.fullmatch(text) or _NUMBER_FIRST.fullmatch(text):
+        return match["words"], int(match["number"]) - index
+    return text, None
 
 
 @dataclass(frozen=True, slots=True)

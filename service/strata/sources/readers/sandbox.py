@@ -44,13 +44,13 @@ class _Worker:
             start_new_session=True,
         )
 
-    def read(self, request: ReadRequest, timeout_seconds: float) -> ReadReply:
+    def read(self, request: ReadRequest, data: bytes, timeout_seconds: float) -> ReadReply:
         """Return the worker's reply, or what its death means. A dead worker must not be used again."""
         self.reads += 1
         clock = threading.Timer(timeout_seconds, self._expire)
         clock.start()
         try:
-            frame = self._exchange(msgspec.msgpack.encode(request))
+            frame = self._exchange(msgspec.msgpack.encode(request), data)
         finally:
             clock.cancel()
         if frame is None:
@@ -59,12 +59,15 @@ class _Worker:
         self.spent = reply.reason == "memory"
         return reply
 
-    def _exchange(self, payload: bytes) -> bytes | None:
+    def _exchange(self, request: bytes, data: bytes) -> bytes | None:
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             return None
+        # A worker that cannot take the file in says so and leaves while it is still being written.
+        with contextlib.suppress(OSError):
+            write_frame(stdin, request)
+            write_frame(stdin, data)
         try:
-            write_frame(stdin, payload)
             return read_frame(stdout)
         except (OSError, ValueError):
             return None
@@ -151,9 +154,9 @@ class ReaderPool:
 
     async def read(self, name: str, data: bytes, media_type: str | None = None) -> Document:
         """Read one file; raises as ``read_document``, and ``timeout``, ``crashed`` or ``memory`` besides."""
-        request = ReadRequest(name, media_type, math.ceil(self._timeout_seconds) + 1, data)
+        request = ReadRequest(name, media_type, math.ceil(self._timeout_seconds) + 1)
         job = _Job()
-        future = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, request)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job, request, data)
         try:
             reply = await future
         except asyncio.CancelledError:
@@ -173,7 +176,7 @@ class ReaderPool:
         while self._idle:
             self._idle.pop().close()
 
-    def _run(self, job: _Job, request: ReadRequest) -> ReadReply:
+    def _run(self, job: _Job, request: ReadRequest, data: bytes) -> ReadReply:
         with self._lock:
             self._jobs.add(job)
         worker: _Worker | None = None
@@ -181,7 +184,7 @@ class ReaderPool:
             worker = None if job.cancelled else self._take()
             if worker is None or not job.hold(worker):
                 return ReadReply(None, "crashed", "The reading was called off.")
-            return worker.read(request, self._timeout_seconds)
+            return worker.read(request, data, self._timeout_seconds)
         finally:
             job.hold(None)
             with self._lock:
@@ -214,7 +217,8 @@ def read_in_sandbox(
     """Read one file in a process of its own, which ends with it; raises as ``ReaderPool.read``."""
     worker = _Worker(memory_bytes)
     try:
-        reply = worker.read(ReadRequest(name, media_type, math.ceil(timeout_seconds) + 1, data), timeout_seconds)
+        request = ReadRequest(name, media_type, math.ceil(timeout_seconds) + 1)
+        reply = worker.read(request, data, timeout_seconds)
     finally:
         worker.close()
     if reply.document is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from strata.text.paragraphs import join_wrapped
+from strata.text.paragraphs import collapse_spaces
 
 MAX_SPAN = 1_000
 MAX_CELLS = 1_000_000
@@ -22,7 +22,7 @@ class Cell:
 
 def cell_text(text: str) -> str:
     """Return a cell's text on one line; a break inside it parts words, but not wide characters."""
-    return join_wrapped(text.split("\n"))
+    return collapse_spaces(text)
 
 
 def expand_spans(rows: Sequence[Sequence[Cell]]) -> list[list[str]]:

@@ -14,12 +14,14 @@ _LENGTH_BYTES = 8
 
 
 class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One file to read within so many seconds of CPU time."""
+    """One file to read within so many seconds of CPU time; its bytes follow in a frame of their own.
+
+    Apart, they are written without being copied, which for a large file would hold the interpreter.
+    """
 
     name: str
     media_type: str | None
     cpu_seconds: int
-    data: bytes
 
 
 class ReadReply(msgspec.Struct, frozen=True, array_like=True):

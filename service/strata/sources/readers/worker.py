@@ -26,27 +26,26 @@ def main() -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, int(sys.argv[1]))
     decoder = msgspec.msgpack.Decoder(ReadRequest)
-    while (frame := read_frame(sys.stdin.buffer)) is not None:
-        request = decoder.decode(frame)
-        del frame
-        if not _serve(request, replies):
-            return
-
-
-def _serve(request: ReadRequest, replies: BinaryIO) -> bool:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + request.cpu_seconds, soft_only=True)
     try:
-        write_frame(replies, msgspec.msgpack.encode(_read(request)))
+        while (frame := read_frame(sys.stdin.buffer)) is not None:
+            data = read_frame(sys.stdin.buffer)
+            if data is None:
+                return
+            _serve(decoder.decode(frame), data, replies)
+            del data
     except MemoryError:
         write_frame(replies, msgspec.msgpack.encode(ReadReply(None, "memory", "Reading it takes too much memory.")))
-        return False
-    return True
 
 
-def _read(request: ReadRequest) -> ReadReply:
+def _serve(request: ReadRequest, data: bytes, replies: BinaryIO) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + request.cpu_seconds, soft_only=True)
+    write_frame(replies, msgspec.msgpack.encode(_read(request, data)))
+
+
+def _read(request: ReadRequest, data: bytes) -> ReadReply:
     try:
-        return ReadReply(read_document(request.name, request.data, request.media_type))
+        return ReadReply(read_document(request.name, data, request.media_type))
     except StrataError as error:
         return ReadReply(None, error.extra.get("reason", "malformed"), error.detail)
     except MemoryError:

@@ -1,0 +1,102 @@
+"""``strata ingest``: files and folders into a context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strata.cli import base, output
+from strata.cli.base import examples
+from strata.platform.ids import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from strata.app import Services
+    from strata.sources.schemas import IngestReport
+    from strata.sources.schemas import Progress as State
+
+_SHOWN_REFUSALS = 50
+
+
+@examples(
+    "strata ingest ./handbook --context handbook",
+    "strata ingest ./handbook --context handbook --prune",
+    "strata ingest notes.md report.pdf --context inbox",
+    "strata ingest ./manuals -c manuals --workers 4 --json",
+)
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Files and folders.", metavar="PATH...")],
+    *,
+    context: Annotated[str, typer.Option("--context", "-c", help="The context; made if need be.")] = "default",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete what an earlier run took from here and is gone.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(help="Reader processes; default one for each CPU.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+) -> None:
+    """Take files and folders into a context.
+
+    Unchanged files are passed over, changed ones are replaced as a whole. A file that cannot be
+    read is reported with its reason and does not stop the rest; the exit code is then 3.
+    """
+    for path in paths:
+        if not path.exists():
+            raise base.bad_option("PATH", f"There is no {path}.")
+    if workers is not None and workers < 1:
+        raise base.bad_option("--workers", "--workers is at least 1.")
+    report = base.with_services(lambda services: run_ingest(services, context, paths, prune=prune, workers=workers))
+    if as_json:
+        output.json_document(report)
+    else:
+        show_report(report)
+    if report.refused:
+        raise typer.Exit(base.ExitCode.PARTIAL)
+
+
+async def run_ingest(
+    services: Services,
+    context: str,
+    paths: list[Path],
+    *,
+    prune: bool = False,
+    workers: int | None = None,
+) -> IngestReport:
+    """Ingest with progress on standard error."""
+    from strata.cli.progress import Progress
+
+    with Progress() as bar:
+
+        def seen(state: State) -> None:
+            words = f"{state.done:,} of {output.count(state.total, 'source')}"
+            refused = f", {state.failed:,} refused" if state.failed else ""
+            bar.show("ingest", state.bytes_done, state.bytes_total, f"{words}{refused}")
+
+        return await services.sources.ingest_paths(
+            DEFAULT_TENANT, context, paths, prune=prune, workers=workers, progress=seen
+        )
+
+
+def show_report(report: IngestReport) -> None:
+    """Write what was taken, and list what was not with its reason."""
+    from rich.text import Text
+
+    for refusal in report.refusals[:_SHOWN_REFUSALS]:
+        refused = Text.assemble(("refused", "yellow"), f" {output.printable(refusal.path)}: {refusal.reason}: ")
+        output.render(refused.append(output.printable(refusal.detail)))
+    if report.refused > _SHOWN_REFUSALS:
+        output.line(f"and {report.refused - _SHOWN_REFUSALS:,} more refused; --json lists up to 1,000")
+    for name, counts in (("normalised away", report.normalisation), ("passed over", report.skipped)):
+        if counts:
+            output.line(f"{name}: {', '.join(f'{key} {number:,}' for key, number in sorted(counts.items()))}")
+    numbers = [
+        (report.added, "added"),
+        (report.replaced, "replaced"),
+        (report.unchanged, "unchanged"),
+        (report.pruned, "pruned"),
+        (report.refused, "refused"),
+    ]
+    words = ", ".join(f"{number:,} {word}" for number, word in numbers if number) or "nothing to take"
+    rate = report.passages / report.seconds if report.seconds else 0.0
+    work = f"{output.count(report.passages, 'passage')} in {output.human_seconds(report.seconds)}"
+    output.line(f"{report.context}: {words}; {work}" + (f" ({rate:,.0f} a second)" if report.passages else ""))

@@ -1,0 +1,277 @@
+"""The installed ``strata`` command as people and scripts use it, over an embedded server of its own."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from strata.cli.base import ExitCode
+from strata.platform.embedded import EmbeddedPostgres
+
+STRATA = Path(sys.executable).with_name("strata")
+HANDBOOK = {
+    "leave.md": "# Leave\n\n## Parental leave\n\nParental leave lasts sixteen weeks and is paid in full.\n\n"
+    "## Holidays\n\nEveryone has thirty days of holiday a year.\n",
+    "retention.md": "---\ncategory: legal\n---\n# Data retention\n\nInvoices are kept for ten years.\n",
+    "hours.txt": "The office is open from nine to five on working days.\n",
+    "empty.md": "",
+}
+
+pytestmark = pytest.mark.database
+
+
+def environment(home, **changes):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("STRATA_", "OTEL_"))}
+    return kept | {"STRATA_HOME": str(home), "PYTHONWARNINGS": "default"} | changes
+
+
+def strata(home, *words, code=ExitCode.OK, given=None, **changes):
+    """Run the command and check its exit code; stderr never holds a traceback."""
+    done = subprocess.run(
+        [STRATA, *map(str, words)],
+        env=environment(home, **changes),
+        input=given,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    error = done.stderr.decode()
+    assert done.returncode == code, error
+    assert "Traceback" not in error
+    return done.stdout.decode(), error
+
+
+def document(home, *words, **kwargs):
+    return json.loads(strata(home, *words, "--json", **kwargs)[0])
+
+
+@pytest.fixture(scope="module")
+def folder():
+    """A small handbook; one file of it cannot be taken."""
+    path = Path(tempfile.mkdtemp(prefix="strata-e2e-docs-"))
+    for name, text in HANDBOOK.items():
+        (path / name).write_text(text)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def empty_home():
+    path = Path(tempfile.mkdtemp(prefix="strata-e2e-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def home(empty_home, folder):
+    """A home that the first ingest has made; the server is kept running between commands, for speed."""
+    with EmbeddedPostgres(empty_home, fsync=False):
+        report = document(empty_home, "ingest", folder, "--context", "handbook", code=ExitCode.PARTIAL)
+        assert report["added"] == 3
+        assert [refusal["path"] for refusal in report["refusals"]] == ["empty.md"]
+        yield empty_home
+
+
+def test_an_unchanged_folder_is_a_no_op(home, folder):
+    out, _ = strata(home, "ingest", folder, "-c", "handbook", code=ExitCode.PARTIAL)
+    assert re.search(r"^handbook: 3 unchanged, 1 refused;", out, re.MULTILINE)
+    assert "refused empty.md: empty:" in out
+
+
+def test_a_lookup_finds_evidence_and_cites_its_bytes(home):
+    result = document(home, "lookup", "How long is parental leave?", "-c", "handbook")
+    assert result["found"]
+    best = result["evidenceBlocks"][0]
+    assert best["source"] == "leave.md"
+    cited = best["citation"]
+    text, _ = strata(
+        home, "sources", "text", "leave.md", "-c", "handbook", "--start", cited["startByte"], "--end", cited["endByte"]
+    )
+    assert "sixteen weeks" in text
+    assert text in HANDBOOK["leave.md"]
+
+
+def test_a_lookup_reads_well_in_a_pipe(home):
+    out, error = strata(home, "lookup", "-", "-c", "handbook", given=b"How long is parental leave?\n")
+    assert re.search(r"^(HIGH|MEDIUM) relevance, ", out)
+    assert re.search(r"^ 1  Leave", out, re.MULTILINE)
+    assert re.search(r"^    leave.md:\d+-\d+$", out, re.MULTILINE)
+    assert "sixteen weeks" in out
+    assert "why: " in out
+    assert "\x1b" not in out
+    assert error == ""
+
+
+def test_colour_is_there_when_forced_and_off_by_no_color(home):
+    words = ("lookup", "parental leave", "-c", "handbook")
+    forced, _ = strata(home, *words, FORCE_COLOR="1")
+    assert "\x1b[" in forced
+    plain, _ = strata(home, *words, FORCE_COLOR="1", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[\d;]*3\dm", plain)
+
+
+def test_nothing_found_is_exit_code_4_and_is_recorded(home):
+    result = document(home, "lookup", "xyzzy plugh", "-c", "handbook", code=ExitCode.NOTHING_FOUND)
+    assert not result["found"]
+    assert result["emptyReason"] == "UNKNOWN_TERMS"
+    shown = document(home, "invocations", "show", result["lookupId"])
+    assert shown["status"] == "NOT_FOUND"
+    assert shown["surface"] == "CLI"
+
+
+def test_a_missing_source_has_its_stage_and_reason(home):
+    result = document(home, "lookup", "parental leave", "-c", "handbook", "--top-k", "1")
+    told = document(home, "invocations", "why", result["lookupId"], "retention.md")
+    assert not told["isSelected"]
+    assert told["stage"]
+    out, _ = strata(home, "invocations", "why", result["lookupId"], "leave.md")
+    assert out.startswith("SELECTED")
+    listed = document(home, "invocations", "list", "--context", "handbook", "--limit", "500")
+    assert result["lookupId"] in [item["id"] for item in listed["items"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("lookup", "x", "-c", "nowhere"), "error[context_not_found]: "),
+        (("sources", "show", "nothing.md", "-c", "handbook"), "error[source_not_found]: "),
+        (("lookup", "x", "-c", "handbook", "--top-k", "999"), "error[invalid_request]: "),
+        (("lookup", "\udcff", "--since", "yesterday", "-c", "handbook"), "error[invalid_request]: "),
+    ],
+)
+def test_bad_input_is_exit_code_2_and_two_lines(home, words, error):
+    out, said = strata(home, *words, code=ExitCode.USAGE)
+    assert out == ""
+    assert said.startswith(error)
+    assert said.count("\n") == 2
+
+
+def test_sources_are_listed_and_shown(home):
+    listed = document(home, "sources", "list", "-c", "handbook")
+    assert [source["path"] for source in listed["sources"]] == ["hours.txt", "leave.md", "retention.md"]
+    out, _ = strata(home, "sources", "show", "leave.md", "-c", "handbook")
+    assert "Parental leave" in out
+
+
+def test_a_hint_is_added_exported_and_leads_to_its_target(home):
+    strata(home, "hints", "add", "Baby break", "-c", "handbook", "--target", "leave.md", "--summary", "See leave.")
+    exported, _ = strata(home, "hints", "export", "-c", "handbook", "--format", "jsonl")
+    assert "Baby break" in exported
+    copied = document(home, "hints", "import", "-", "--format", "jsonl", "-c", "handbook", given=exported.encode())
+    assert copied["unchanged"] == 1
+    result = document(home, "lookup", "baby break", "-c", "handbook")
+    assert "L0_EXACT" in [code for block in result["evidenceBlocks"] for code in block["hitReasons"]]
+
+
+def test_whoever_closes_the_pipe_hears_nothing(home):
+    command = f'{STRATA} sources text leave.md -c handbook | {{ exec 0<&-; sleep 3; }}; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", command], env=environment(home), capture_output=True, timeout=60, check=True)
+    assert done.stdout.decode().strip() in {str(int(ExitCode.OUTPUT_CLOSED)), "0"}
+    assert done.stderr == b""
+
+
+def test_deleting_needs_a_yes_and_is_final(home, folder):
+    strata(home, "ingest", folder / "hours.txt", "-c", "scratch")
+    _, error = strata(home, "contexts", "delete", "scratch", code=ExitCode.USAGE)
+    assert "--yes" in error
+    strata(home, "contexts", "delete", "scratch", "--yes")
+    assert "scratch" not in [view["name"] for view in document(home, "contexts", "list")["contexts"]]
+
+
+def test_the_doctor_finds_everything_in_order(home):
+    report = document(home, "doctor")
+    assert report["healthy"]
+    assert {check["name"] for check in report["checks"]} >= {"database", "pgvector", "schema", "isolation", "clock"}
+
+
+def test_the_doctor_says_how_to_mend_a_database_that_is_not_there(home):
+    out, _ = strata(
+        home, "doctor", code=ExitCode.FAILED, STRATA_DATABASE_URL="postgresql://strata:secret@127.0.0.1:1/strata"
+    )
+    assert re.search(r"^fail  database", out, re.MULTILINE)
+    assert "mend: " in out
+    assert "secret" not in out
+
+
+def test_migrate_checks_and_repeats(home):
+    assert document(home, "migrate", "--check")["current"]
+    out, _ = strata(home, "migrate")
+    assert out.startswith("at revision ")
+
+
+def test_ctrl_c_during_an_ingest_is_clean_and_the_next_run_goes_on(home, tmp_path):
+    for number in range(3000):
+        (tmp_path / f"{number}.md").write_text(f"# Page {number}\n\n" + f"Word{number} and more text. " * 60)
+    started = subprocess.Popen(
+        [STRATA, "ingest", str(tmp_path), "-c", "broken-off"],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and started.poll() is None:
+        views = {view["name"]: view for view in document(home, "contexts", "list")["contexts"]}
+        if views.get("broken-off", {}).get("sources"):
+            break
+    started.send_signal(signal.SIGINT)
+    _, error = started.communicate(timeout=60)
+    assert started.returncode in {ExitCode.INTERRUPTED, ExitCode.OK}
+    assert b"Traceback" not in error
+    report = document(home, "ingest", tmp_path, "-c", "broken-off")
+    assert report["added"] + report["unchanged"] == 3000
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_serve_ingests_prints_what_to_try_and_it_works(home, folder):
+    port = free_port()
+    words = ["serve", "--port", port, "--banner", "--ingest", folder, "-c", "handbook", "--try", "parental leave"]
+    server = subprocess.Popen(
+        [STRATA, *map(str, words)], env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        banner = ""
+        while "Ctrl-C" not in banner:
+            line = server.stdout.readline()
+            assert line, server.stderr.read()
+            banner += line
+        assert "strata lookup 'parental leave' --context handbook" in banner
+        body = re.search(r"-d '(.*)'", banner)[1].encode()
+        request = urllib.request.Request(
+            re.search(r"curl -s (\S+)", banner)[1], data=body, headers={"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.load(answer)["evidenceBlocks"][0]["source"] == "leave.md"
+        _, error = strata(home, "serve", "--port", port, code=ExitCode.USAGE)
+        assert f"Port {port} of 127.0.0.1 is in use" in error
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+
+
+def test_the_embedded_server_starts_for_a_command_and_stops_after_it(folder):
+    path = Path(tempfile.mkdtemp(prefix="strata-e2e-alone-"))
+    path.chmod(0o755)
+    try:
+        report = document(path, "doctor")
+        assert report["healthy"]
+        assert not (path / "postgres").exists()
+        strata(path, "ingest", folder / "leave.md")
+        assert not EmbeddedPostgres(path).status().running
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
