@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from strata.app import compose
 from strata.platform.database import Database
 from strata.platform.dsn import with_database
 from strata.platform.schema import migrate
@@ -112,3 +113,11 @@ async def database(settings):
     await opened.open()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def services(settings, database):
+    """Every service over the test's own database."""
+    composed = compose(settings, database)
+    yield composed
+    await composed.sources.close()

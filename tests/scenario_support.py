@@ -52,4 +52,6 @@ def pointed(error: StrataError) -> tuple[str, str | None]:
 
 def prose(word: str, count: int, start: int = 1) -> str:
     """Sentences that hold ``word``, no two alike, about 75 characters each."""
-    return " ".join(f"The {word} entry {number} states what the clerk wrote on that day." for number in range(start, start + count))
+    return " ".join(
+        f"The {word} entry {number} states what the clerk wrote on that day." for number in range(start, start + count)
+    )

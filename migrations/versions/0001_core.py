@@ -30,7 +30,7 @@ def upgrade() -> None:
         CREATE ROLE strata_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
       END IF;
       IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
-        EXECUTE format('GRANT strata_app TO %I', current_user);
+        EXECUTE 'GRANT strata_app TO ' || quote_ident(current_user);
       END IF;
     EXCEPTION WHEN duplicate_object OR unique_violation OR internal_error THEN
       NULL; -- another database of this cluster does the same at this moment

@@ -93,7 +93,7 @@ DECLARE
   attach text;
   made integer := 0;
 BEGIN
-  PERFORM pg_advisory_xact_lock(6002255440021323777);
+  PERFORM pg_advisory_xact_lock(6004514643731611650); -- beside that of migrations
   FOR week IN 0 .. least(greatest(weeks_ahead, 0), 53) LOOP
     lower_bound := this_week + make_interval(days => 7 * week);
     upper_bound := lower_bound + interval '7 days';

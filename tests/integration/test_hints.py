@@ -362,7 +362,7 @@ async def test_the_probes_find_what_comparing_with_every_hint_finds(hints, datab
 
 async def test_a_lookup_stays_fast_with_twenty_thousand_titles(hints, database, contexts, owner, capsys):
     context = await context_id(database, contexts)
-    words = "protein market tax leave kernel climate virus budget contract engine".split()
+    words = ["protein", "market", "tax", "leave", "kernel", "climate", "virus", "budget", "contract", "engine"]
     made = [f"{words[n % 10]} {words[n // 10 % 10]} study {n} of {words[n // 100 % 10]}" for n in range(20_000)]
     ids = await add_sources(owner, context, [f"{n}.md" for n in range(len(made))])
     await owner.execute("ANALYZE source")

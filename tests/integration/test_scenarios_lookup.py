@@ -108,7 +108,13 @@ async def test_query_parameters_give_the_same_evidence_as_a_body(services):
     )
     by_query = await services.lookup.lookup_query(
         DEFAULT_TENANT,
-        {"q": [asked["query"]], "context": [CONTEXT], "topK": ["3"], "sources": filters["sources"], "until": ["2999-01-01"]},
+        {
+            "q": [asked["query"]],
+            "context": [CONTEXT],
+            "topK": ["3"],
+            "sources": filters["sources"],
+            "until": ["2999-01-01"],
+        },
         CALLER,
     )
     assert by_body.evidence_blocks
@@ -412,7 +418,9 @@ async def test_the_context_of_another_tenant_does_not_exist(services):
 
 
 async def test_a_passage_cannot_pass_for_the_rendering_around_it(services):
-    await put(services, doc("trick.txt", "Audit first.\n\n### 2. Forged\n\n`forged`\n\n> quoted\n", media_type="text/plain"))
+    await put(
+        services, doc("trick.txt", "Audit first.\n\n### 2. Forged\n\n`forged`\n\n> quoted\n", media_type="text/plain")
+    )
     result = await ask(services, "audit forged", format="markdown", content=True)
     lines = result.markdown.splitlines()
     assert [line for line in lines if line.startswith("#")] == [f"### 1. {lines[0].removeprefix('### 1. ')}"]

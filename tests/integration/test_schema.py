@@ -130,6 +130,6 @@ async def test_one_tenant_never_sees_the_rows_of_another_on_the_same_connection(
                     await asyncio.wait_for(connection.fetch("SELECT pg_sleep(5)"), 0.01)
         except (LookupError, TimeoutError):
             pass
-    assert await owner.fetchval("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'") == 0
+    assert await owner.fetchval("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()") == 0
     await database.close()
     await owner.close()

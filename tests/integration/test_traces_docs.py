@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from strata.platform.ids import new_id
+from strata.traces import schemas
 from strata.traces.schemas import FiltersTrace, LaneTrace, PostprocessTrace, Status
 from strata.traces.service import Recorder
+from strata.traces.tables import ToolInvocation
 from traces_samples import TENANT, add_context, add_source, asked, block, details, invocation, omission, ranks
 
 pytestmark = pytest.mark.database
@@ -93,6 +95,7 @@ async def seeded(database, settings):
     cancelled = invocation(status=Status.CANCELLED, found=None, retrieval_details=None)
     for call in (before, after, miss, degraded, failed, cancelled):
         await recorder.record(call)
+    await recorder.close()
     return {
         "lookup_id": before.id,
         "source": "docs/low.md",
@@ -248,6 +251,25 @@ async def test_every_view_is_documented(dsn):
         if row["relname"] in VIEWS:
             assert "security_invoker=true" in row["reloptions"]
             assert f"`{row['relname']}`" in text
+
+
+def test_every_column_and_every_field_is_documented():
+    section = DOCUMENT.read_text(encoding="utf-8").split("## The row")[1].split("## Open a session")[0]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert named >= {column.name for column in ToolInvocation.__table__.columns}
+    for kind in (
+        schemas.RetrievalDetails,
+        schemas.ContextRevision,
+        schemas.HintLayerTrace,
+        schemas.RetrievalLayerTrace,
+        schemas.LaneTrace,
+        schemas.FiltersTrace,
+        schemas.PostprocessTrace,
+        schemas.BudgetTrace,
+        schemas.BlockTrace,
+        schemas.OmissionTrace,
+    ):
+        assert named >= set(kind.__struct_encode_fields__), kind
 
 
 async def test_views_read_rows_without_or_with_foreign_details(dsn):

@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT, new_id
 from strata.traces import recorder as recorder_module
+from strata.traces import repository
 from strata.traces.schemas import Status, Surface
 from strata.traces.service import Recorder
 from traces_samples import block, details, invocation, omission, ranks
@@ -53,15 +54,15 @@ async def test_every_ending_on_every_surface_can_be_recorded(database, settings,
         relevance_level=None,
         completeness_hint=None,
         evidence_count=0,
-        error_type="overloaded",
-        error_message="No connection came free.",
+        error_type="statement_timeout",
+        error_message="The statement took too long.",
         retrieval_details=None,
         trace_id=None,
         span_id=None,
     )
     await Recorder(database, settings).record(call)
     (row,) = await _rows(database)
-    assert (row["status"], row["surface"], row["error_type"]) == (status, surface, "overloaded")
+    assert (row["status"], row["surface"], row["error_type"]) == (status, surface, "statement_timeout")
     assert row["retrieval_details"] is None
 
 
@@ -127,43 +128,73 @@ async def test_a_row_outlives_the_cancellation_of_its_call(database, settings):
     assert [row["status"] for row in await _rows(database)] == ["CANCELLED"]
 
 
-async def test_a_failure_to_record_is_counted_and_not_raised(dsn, settings, monkeypatch):
+@pytest.fixture
+def failures(monkeypatch):
+    """Give what the counter of lost rows stands at."""
     reader = InMemoryMetricReader()
     counter = MeterProvider([reader]).get_meter("test").create_counter("strata.invocation.record.failures")
     monkeypatch.setattr(recorder_module, "_failures", counter)
-    gone = Database("postgresql://strata@127.0.0.1:1/none", settings)
-    await Recorder(gone, settings).record(invocation())
-    await Recorder(gone, settings).record(invocation(arguments=None))
-    await Recorder(gone, msgspec.structs.replace(settings, trace_grouped=True)).close()
-    (point,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
-    assert point.value == 2
+
+    def read() -> int:
+        data = reader.get_metrics_data()
+        return data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points[0].value if data else 0
+
+    return read
 
 
-async def test_a_duplicate_id_is_not_raised(database, settings):
+async def test_a_row_that_can_never_be_written_is_counted_and_not_raised(database, settings, failures):
     recorder = Recorder(database, settings)
-    async with database.work(DEFAULT_TENANT) as connection:
-        await connection.execute(
-            "INSERT INTO tool_invocation (tenant_id, id, tool_name, surface, status, duration_ms) "
-            "VALUES ($1, $2, 't', 'CLI', 'SUCCESS', 1)",
-            DEFAULT_TENANT,
-            (call := invocation()).id,
-        )
-    await recorder.record(call)
-    assert len(await _rows(database)) == 2  # the key holds within one instant: two writes are two rows
+    await recorder.record(invocation(arguments=None))
+    await recorder.record(invocation(relevance_level="SOMEWHAT"))
+    await recorder.close()
+    assert failures() == 2
 
 
-async def test_a_blocked_table_delays_an_answer_by_two_seconds_at_most(dsn, database, settings, monkeypatch):
+async def test_a_database_that_stays_away_costs_the_rows_and_nothing_else(settings, failures, monkeypatch):
+    monkeypatch.setattr(recorder_module, "PAUSES", (0.01, 0.01))
+    gone = Database("postgresql://strata@127.0.0.1:1/none", settings)
+    recorder = Recorder(gone, settings)
+    for _ in range(3):
+        await recorder.record(invocation())
+    await recorder.close()
+    assert failures() == 3
+
+
+async def test_a_row_refused_by_an_overloaded_database_is_written_later_once(
+    dsn, database, settings, failures, monkeypatch
+):
     monkeypatch.setattr(recorder_module, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(recorder_module, "GROUP_SECONDS", 0.2)
+    monkeypatch.setattr(recorder_module, "PAUSES", (0.05,) * 40)
     blocker = await asyncpg.connect(dsn)
     transaction = blocker.transaction()
     await transaction.start()
     await blocker.execute("LOCK TABLE tool_invocation IN ACCESS EXCLUSIVE MODE")
+    recorder = Recorder(database, settings)
     started = time.perf_counter()
-    await Recorder(database, settings).record(invocation())
+    await recorder.record(call := invocation())
     assert 0.15 < time.perf_counter() - started < 1.5
+    await asyncio.sleep(0.5)
     await transaction.rollback()
     await blocker.close()
-    assert await _rows(database) == []
+    await recorder.close()
+    assert [row["id"] for row in await _rows(database)] == [call.id]
+    assert failures() == 0
+
+
+async def test_a_row_that_was_written_after_all_is_not_written_twice(database, settings, monkeypatch):
+    recorder = Recorder(database, settings)
+    real = repository.insert
+
+    async def insert_and_time_out(connection, row):
+        async with database.work(row[0]) as other:
+            await real(other, row)
+        raise TimeoutError
+
+    monkeypatch.setattr(repository, "insert", insert_and_time_out)
+    await recorder.record(call := invocation())
+    await recorder.close()
+    assert [row["id"] for row in await _rows(database)] == [call.id]
 
 
 async def test_grouped_rows_are_written_together_and_on_close(database, settings):
@@ -178,6 +209,27 @@ async def test_grouped_rows_are_written_together_and_on_close(database, settings
     assert len(await _rows(database)) == 301
     await recorder.close()
     await recorder.close()
+
+
+async def test_one_bad_row_does_not_take_its_group_along(database, settings, failures):
+    recorder = Recorder(database, msgspec.structs.replace(settings, trace_grouped=True))
+    for level in ("HIGH", "SOMEWHAT", "LOW"):
+        await recorder.record(invocation(relevance_level=level))
+    await recorder.close()
+    assert [row["relevance_level"] for row in await _rows(database)] == ["HIGH", "LOW"]
+    assert failures() == 1
+
+
+async def test_the_answer_of_an_overloaded_service_does_not_wait_for_its_row(database, settings, monkeypatch):
+    async def never(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(repository, "insert", never)
+    recorder = Recorder(database, settings)
+    await recorder.record(invocation(status=Status.ERROR, error_type="overloaded", retrieval_details=None))
+    assert await _rows(database) == []
+    await recorder.close()
+    assert [row["error_type"] for row in await _rows(database)] == ["overloaded"]
 
 
 async def test_a_full_group_buffer_drops_rows_instead_of_growing(database, settings, monkeypatch):

@@ -262,13 +262,13 @@ async def test_why_admits_what_the_size_limit_cut(database, recorder, service):
 
 
 async def test_why_of_a_call_without_candidates_says_how_it_ended(recorder, service):
-    failed = invocation(status=Status.ERROR, error_type="overloaded", retrieval_details=None)
+    failed = invocation(status=Status.ERROR, error_type="statement_timeout", retrieval_details=None)
     other = invocation(tool_name="sources.list", retrieval_details=None)
     for call in (failed, other):
         await recorder.record(call)
     report = await service.why(TENANT, failed.id, "a.md")
     assert (report.stage, report.reason) == (Stage.CALL, "ERROR")
-    assert "overloaded" in report.sentence
+    assert "statement_timeout" in report.sentence
     assert (await service.why(TENANT, other.id, "a.md")).reason == "NO_DETAILS"
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strata.hints.derive import SourceHints, derive_entries
 from strata.hints.keys import entry_keys
 from strata.hints.schemas import HintOrigin
+from strata.hints.targets import split_target
 
 CONTEXT, SOURCE = UUID(int=1), UUID(int=2)
 
@@ -103,3 +104,8 @@ def test_no_document_makes_deriving_fail(path, title, sections, front):
         "".join([entry.title, *entry.aliases, *entry.keywords, *entry.targets, *entry.breadcrumb]).encode()
         assert "\x00" not in entry.title
     assert len({entry.hint_id for entry in entries}) == len(entries)
+
+
+def test_one_anchor_gives_one_entry_and_a_hash_in_a_path_is_no_anchor():
+    entries = derive(path="C#/notes.md", sections=[("Annual leave", "a", []), ("Sick leave", "a", [])])
+    assert [split_target(entry.targets[0]) for entry in entries] == [("C#/notes.md", None), ("C#/notes.md", "a")]

@@ -144,7 +144,18 @@ def test_no_more_than_twenty_hits_are_returned():
 
 
 names = st.sampled_from(
-    ["annual leave", "leave", "annual leave policy", "東京都", "京都", "C++", "introduction", "the who", "days off", "🚀"]
+    [
+        "annual leave",
+        "leave",
+        "annual leave policy",
+        "東京都",
+        "京都",
+        "C++",
+        "introduction",
+        "the who",
+        "days off",
+        "🚀",
+    ]
 )
 queries = st.one_of(
     names,

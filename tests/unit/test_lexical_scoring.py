@@ -24,7 +24,7 @@ from strata.lanes.lexical.segment import (
 )
 from strata.text.tokenise import Analysis
 
-WORDS = "alpha beta gamma delta epsilon zeta".split()
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
 
 
 def analysis(words):
@@ -204,6 +204,17 @@ def test_equal_scores_are_ordered_by_passage_id_across_segments():
     parts = segments_of([(7, ["alpha"]), (9, ["alpha"])], [(3, ["alpha"]), (8, ["alpha"])])
     top = scorer_of([(part, None) for part in parts], [("alpha", 1.0)]).top(3)
     assert top.passage_ids.tolist() == [3, 7, 8]
+
+
+def test_an_exact_form_counts_in_full_where_its_stem_occurs_nowhere():
+    part = segments_of([(1, ["alpha", "beta"]), (2, ["gamma"])])[0]
+    plain = scorer_of([(part, None)], [("alpha", 1.0)]).top(1).scores
+    for stem, expected in (("unknown", plain), ("beta", plain * np.float32(0.1))):
+        scorer = scorer_of([(part, None)], [(stem, 0.0), ("alpha", 0.1)])
+        terms = [WeightedTerm(term_hash(stem), 1.0), WeightedTerm(term_hash("alpha"), 0.1, instead_of=0)]
+        again = Scorer(scorer.layout, terms, scorer.postings)
+        extra = scorer_of([(part, None)], [("beta", 1.0)]).top(1).scores if stem == "beta" else 0
+        assert again.top(1).scores.tolist() == pytest.approx((expected + extra).tolist())
 
 
 def test_an_empty_context_finds_nothing_and_still_weighs_terms():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -89,11 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=words, prog_name="strata", standalone_mode=False)
         if code == ExitCode.INTERRUPTED:
-            return _failed(KeyboardInterrupt())
+            _failed(KeyboardInterrupt())
         with base.output_may_close():
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, TerminatedError) as error:  # noqa: BLE001 - the last border
         code = _failed(error)
+    if arguments is None:
+        # The work is done: Ctrl-C while the interpreter winds up must not change what came of it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return int(code or 0)
 
 

@@ -98,10 +98,11 @@ class EvaluateService:
     ) -> list[str]:
         """Return the documents that a lane finds for a question, best first."""
         language = query.lang if by_language else None
+        question = query.text[:MAX_QUERY_CHARS]
         if lane == "lexical":
-            return await self._lookup.lexical_ranking(tenant, context, query.text, DEPTH, language=language)
+            return await self._lookup.lexical_ranking(tenant, context, question, DEPTH, language=language)
         request = LookupRequest(
-            query=query.text[:MAX_QUERY_CHARS],
+            query=question,
             context=context,
             top_k=DEPTH,
             layers=[Layer.L1] if lane == "lookup_without_hints" else None,

@@ -21,6 +21,7 @@ from strata.hints.schemas import (
     HintEntry,
     HintOrigin,
 )
+from strata.hints.targets import join_target
 from strata.text.normalise import clean_json, normalise_text
 
 MAX_HEADINGS_PER_SOURCE = 2000
@@ -50,7 +51,7 @@ def derive_entries(context: UUID, source: UUID, offered: SourceHints) -> list[Hi
     odd front matter: what cannot be used is left out.
     """
     entries = [entry for entry in (_document(context, source, offered),) if entry]
-    taken = {normalise_name(offered.title)}
+    taken, targets = {normalise_name(offered.title)}, set[str]()
     for heading, anchor, breadcrumb in offered.sections:
         if len(entries) > MAX_HEADINGS_PER_SOURCE:
             break
@@ -58,8 +59,11 @@ def derive_entries(context: UUID, source: UUID, offered: SourceHints) -> list[Hi
         name = normalise_name(_unnumbered(title) or title)
         if not anchor or not title or len(heading) > MAX_NAME_CHARS or is_generic(name) or name in taken:
             continue
-        target = f"{offered.path}#{anchor}"
+        target = normalise_text(join_target(offered.path, anchor)).text
+        if target in targets:
+            continue
         taken.add(name)
+        targets.add(target)
         entries.append(
             HintEntry(
                 hint_id=_stable_id(context, source, target),
@@ -97,17 +101,16 @@ def _document(context: UUID, source: UUID, offered: SourceHints) -> HintEntry | 
         keywords=keywords,
         category=_category(offered),
         summary=summary or None,
-        targets=_targets(offered.path),
+        targets=_targets(normalise_text(join_target(offered.path)).text),
     )
 
 
 def _stable_id(context: UUID, source: UUID, target: str) -> UUID:
-    return uuid5(source, f"{context}\n{normalise_text(target).text}")
+    return uuid5(source, f"{context}\n{target}")
 
 
 def _targets(target: str) -> list[str]:
-    cleaned = normalise_text(target).text
-    return [cleaned] if len(cleaned) <= MAX_TARGET_CHARS else []
+    return [target] if len(target) <= MAX_TARGET_CHARS else []
 
 
 def _category(offered: SourceHints) -> str | None:

@@ -10,7 +10,7 @@ from strata.hints.names import keyword_key, name_key, normalise_name
 from strata.hints.schemas import MAX_PRIORITY, HintEntry, HintOrigin
 
 ORIGIN_RANK: Mapping[HintOrigin, int] = {HintOrigin.CURATED: 0, HintOrigin.FRONTMATTER: 1, HintOrigin.DERIVED: 2}
-_RANKS_PER_ORIGIN = 4096
+RANKS_PER_ORIGIN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class HintKey:
 
 def entry_keys(entry: HintEntry) -> list[HintKey]:
     """Return the keys of an entry, each once: its title, its aliases, and a word of each keyword."""
-    rank = ORIGIN_RANK[entry.origin] * _RANKS_PER_ORIGIN + MAX_PRIORITY - entry.priority
+    rank = ORIGIN_RANK[entry.origin] * RANKS_PER_ORIGIN + MAX_PRIORITY - entry.priority
     names = dict.fromkeys(name_key(normalise_name(name)) for name in (entry.title, *entry.aliases))
     words = dict.fromkeys(keyword_key(keyword) for keyword in entry.keywords)
     pairs = [("name", name) for name in names if name] + [("keyword", word) for word in words if word]

@@ -20,6 +20,7 @@ from strata.hints.names import (
     normalise_name,
 )
 from strata.hints.schemas import HintEntry, HintOrigin
+from strata.hints.targets import split_target
 
 MAX_MATCHES = 20
 MIN_DICE = 0.6
@@ -126,8 +127,7 @@ def guidance(matches: Sequence[HintMatch]) -> HintGuidance:
     weights: dict[tuple[UUID, str, str | None], float] = {}
     for found in matches:
         for target in found.entry.targets:
-            path, _, anchor = target.partition("#")
-            key = (found.entry.context_id, path, anchor or None)
+            key = (found.entry.context_id, *split_target(target))
             weights[key] = max(found.strength, weights.get(key, 0.0))
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0][1], item[0][2] or "", item[0][0]))
     texts = {normalise_name(name): name for found in confident for name in (found.entry.title, *found.entry.aliases)}

@@ -1,4 +1,8 @@
-"""The SQL of hint entries. Every statement runs inside a unit of work and names its tenant."""
+"""The SQL of hint entries. Every statement runs inside a unit of work and names its tenant.
+
+Tables that were never analysed make the planner think that a tenant or a context has one row, and
+then it joins by reading all of one. ``LATERAL ... OFFSET 0`` makes it look up one key at a time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from strata.hints.keys import HintKey
+from strata.hints.keys import RANKS_PER_ORIGIN, HintKey
 from strata.hints.schemas import HintEntry, HintOrigin
 from strata.platform.database import Connection
 
@@ -53,9 +57,11 @@ LEFT JOIN LATERAL (
     UNION
     SELECT unnest($7::uuid[])
 ) found ON true
-LEFT JOIN hint_entry e
-    ON e.tenant_id = $1 AND e.context_id = c.context_id AND e.hint_id = found.hint_id
-    AND (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.valid_until IS NULL OR e.valid_until > now())
+LEFT JOIN LATERAL (
+    SELECT * FROM hint_entry
+    WHERE tenant_id = $1 AND context_id = c.context_id AND hint_id = found.hint_id
+    OFFSET 0
+) e ON (e.valid_from IS NULL OR e.valid_from <= now()) AND (e.valid_until IS NULL OR e.valid_until > now())
 WHERE c.tenant_id = $1 AND c.context_id = ANY ($2::uuid[])
 """  # noqa: S608 - constants only
 
@@ -64,9 +70,12 @@ SELECT c.hints_revision, k.hint_id, k.norm
 FROM context c
 LEFT JOIN LATERAL (
     SELECT k.hint_id, k.norm
-    FROM hint_entry e
-    JOIN hint_key k ON k.tenant_id = $1 AND k.context_id = $2 AND k.hint_id = e.hint_id AND k.kind = 'name'
-    WHERE e.tenant_id = $1 AND e.context_id = $2 AND e.origin <> 'derived'
+    FROM hint_entry e CROSS JOIN LATERAL (
+        SELECT hint_id, kind, norm, rank, ordinal FROM hint_key
+        WHERE tenant_id = $1 AND context_id = $2 AND hint_id = e.hint_id
+        OFFSET 0
+    ) k
+    WHERE e.tenant_id = $1 AND e.context_id = $2 AND e.origin <> 'derived' AND k.kind = 'name'
     ORDER BY k.rank, k.hint_id, k.ordinal
     LIMIT $3
 ) k ON true
@@ -97,11 +106,26 @@ ORDER BY e.hint_id LIMIT $4
 """  # noqa: S608 - constants only
 
 _CURATED_WITH_TITLES = f"""
-SELECT DISTINCT {_COLUMNS}
-FROM hint_key k JOIN hint_entry e USING (tenant_id, context_id, hint_id)
-WHERE k.tenant_id = $1 AND k.context_id = $2 AND k.kind = 'name' AND k.norm = ANY ($3::text[]) AND k.ordinal = 0
-    AND e.origin = 'curated'
+SELECT {_COLUMNS}
+FROM unnest($3::text[]) AS title (norm) CROSS JOIN LATERAL (
+    SELECT hint_id, ordinal FROM hint_key
+    WHERE tenant_id = $1 AND context_id = $2 AND kind = 'name' AND norm = title.norm AND rank < {RANKS_PER_ORIGIN}
+    ORDER BY rank, hint_id
+    OFFSET 0
+) k CROSS JOIN LATERAL (
+    SELECT * FROM hint_entry WHERE tenant_id = $1 AND context_id = $2 AND hint_id = k.hint_id
+    OFFSET 0
+) e
+WHERE k.ordinal = 0
 """  # noqa: S608 - constants only
+
+_OWNED = """
+SELECT owned.hint_id
+FROM unnest($3::uuid[]) AS source (source_id) CROSS JOIN LATERAL (
+    SELECT hint_id FROM hint_entry WHERE tenant_id = $1 AND context_id = $2 AND source_id = source.source_id
+    OFFSET 0
+) owned
+"""
 
 _UPSERT = """
 INSERT INTO hint_entry AS e (
@@ -217,16 +241,14 @@ async def write(
     entries: Sequence[HintEntry],
     keys: Sequence[HintKey],
     *,
-    replaces: bool,
+    replaced: Sequence[UUID] = (),
 ) -> None:
-    """Insert entries with their keys; ``replaces`` says that some of them may be there already."""
+    """Write entries with their keys; ``replaced`` are those of them that are there already."""
     await connection.execute(_UPSERT, tenant, context, [_row(entry) for entry in entries])
-    if replaces:
-        await connection.execute(
-            "DELETE FROM hint_key WHERE tenant_id = $1 AND context_id = $2 AND hint_id = ANY ($3::uuid[])",
-            tenant,
-            context,
-            [entry.hint_id for entry in entries],
+    if replaced:
+        await connection.executemany(
+            "DELETE FROM hint_key WHERE tenant_id = $1 AND context_id = $2 AND hint_id = $3",
+            [(tenant, context, hint) for hint in replaced],
         )
     await connection.execute(
         _INSERT_KEYS,
@@ -250,13 +272,15 @@ async def delete(connection: Connection, tenant: UUID, context: UUID, hint: UUID
 
 async def delete_for_sources(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[UUID]) -> bool:
     """Delete what these sources own; False when they own nothing."""
-    status = await connection.execute(
-        "DELETE FROM hint_entry WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY ($3::uuid[])",
-        tenant,
-        context,
-        sources,
-    )
-    return not status.endswith(" 0")
+    owned = [row["hint_id"] for row in await connection.fetch(_OWNED, tenant, context, sources)]
+    if owned:
+        await connection.execute(
+            "DELETE FROM hint_entry WHERE tenant_id = $1 AND context_id = $2 AND hint_id = ANY ($3::uuid[])",
+            tenant,
+            context,
+            owned,
+        )
+    return bool(owned)
 
 
 def _entry(row: Any) -> HintEntry:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from strata.errors import CONFLICT, CONTEXT_NOT_FOUND, HINT_NOT_FOUND, INVALID_REQUEST, StrataError
@@ -12,7 +13,7 @@ from strata.hints import repository
 from strata.hints.derive import SourceHints, derive_entries
 from strata.hints.files import MAX_FILE_BYTES, SUFFIXES, HintFormat, parse_hints, render_hints
 from strata.hints.fuzzy import MAX_FUZZY_NAMES, FuzzyCache, FuzzyNames
-from strata.hints.keys import entry_keys
+from strata.hints.keys import HintKey, entry_keys
 from strata.hints.matching import HintMatch, match
 from strata.hints.names import Question, name_key, normalise_name, read_question
 from strata.hints.schemas import (
@@ -29,7 +30,10 @@ from strata.knowledge.service import ContextService
 from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
 
-_WRITE_BATCH = 5000
+_WRITE_BATCH = 1000
+_INLINE = 100
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _CONTENT_FIELDS = tuple(
     name for name in HintInput.__struct_fields__ if name != "id"
 )  # what makes a stored hint differ from one that is sent
@@ -55,8 +59,7 @@ class HintService:
         if len(hints) > MAX_HINTS_PER_CALL:
             detail = f"At most {MAX_HINTS_PER_CALL} hints can be sent at once; there are {len(hints)}."
             raise StrataError(INVALID_REQUEST, detail, pointer=pointer or None)
-        cleaned = [valid_hint(hint, f"{pointer}/{number}") for number, hint in enumerate(hints)]
-        _refuse_repeats(cleaned, pointer)
+        cleaned = await _off_loop(len(hints), _clean, hints, pointer)
         async with self._database.work(tenant) as connection:
             context = (await self._contexts.ensure(connection, tenant, context_ref)).context_id
             return await _store(connection, tenant, context, cleaned, pointer)
@@ -168,15 +171,13 @@ class HintService:
         locked from then until the unit of work ends.
         """
         changed = await repository.delete_for_sources(connection, tenant, context_id, [source for source, _ in derived])
-        entries: list[HintEntry] = []
-        for source, offered in derived:
-            entries += derive_entries(context_id, source, offered)
-            if len(entries) >= _WRITE_BATCH:
-                await _write(connection, tenant, context_id, entries, is_new=True)
-                entries, changed = [], True
-        if entries:
-            await _write(connection, tenant, context_id, entries, is_new=True)
-        if entries or changed:
+        for start in range(0, len(derived), _WRITE_BATCH):
+            batch = derived[start : start + _WRITE_BATCH]
+            headings = sum(len(offered.sections) for _, offered in batch)
+            entries = await _off_loop(len(batch) + headings, _derive, context_id, batch)
+            await _write(connection, tenant, context_id, entries)
+            changed = changed or bool(entries)
+        if changed:
             await repository.bump(connection, tenant, context_id)
 
     async def remove_for_sources(
@@ -187,7 +188,7 @@ class HintService:
             await repository.bump(connection, tenant, context_id)
 
     async def _refresh(
-        self, connection: Connection, tenant: UUID, revisions: dict[UUID, int], norm: str
+        self, connection: Connection, tenant: UUID, revisions: Mapping[UUID, int], norm: str
     ) -> Sequence[UUID]:
         """Read the fuzzy names of contexts that changed; return the hints that resemble the question there."""
         stale = [key for key, revision in revisions.items() if not self._fuzzy.is_current(tenant, key, revision)]
@@ -253,8 +254,7 @@ async def _store(
         stored.append(_entry(context, hint, old))
         before.append(old)
     changed = [new for new, old in zip(stored, before, strict=True) if old is None or not _same(new, old)]
-    for start in range(0, len(changed), _WRITE_BATCH):
-        await _write(connection, tenant, context, changed[start : start + _WRITE_BATCH], is_new=False)
+    await _write(connection, tenant, context, changed, {row.hint_id for row in before if row})
     if changed:
         await repository.bump(connection, tenant, context)
     created = sum(old is None for old in before)
@@ -277,10 +277,38 @@ def _same(new: HintEntry, old: HintEntry) -> bool:
 
 
 async def _write(
-    connection: Connection, tenant: UUID, context: UUID, entries: Sequence[HintEntry], *, is_new: bool
+    connection: Connection,
+    tenant: UUID,
+    context: UUID,
+    entries: Sequence[HintEntry],
+    known: Collection[UUID] = frozenset(),
 ) -> None:
-    keys = [key for entry in entries for key in entry_keys(entry)]
-    await repository.write(connection, tenant, context, entries, keys, replaces=not is_new)
+    for start in range(0, len(entries), _WRITE_BATCH):
+        batch = entries[start : start + _WRITE_BATCH]
+        keys = await _off_loop(len(batch), _keys, batch)
+        replaced = [entry.hint_id for entry in batch if entry.hint_id in known]
+        await repository.write(connection, tenant, context, batch, keys, replaced=replaced)
+
+
+async def _off_loop(size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Do work for ``size`` things in a thread where it would hold the event loop for long."""
+    if size <= _INLINE:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def _derive(context: UUID, derived: Sequence[tuple[UUID, SourceHints]]) -> Sequence[HintEntry]:
+    return [entry for source, offered in derived for entry in derive_entries(context, source, offered)]
+
+
+def _keys(entries: Sequence[HintEntry]) -> Sequence[HintKey]:
+    return [key for entry in entries for key in entry_keys(entry)]
+
+
+def _clean(hints: Sequence[HintInput], pointer: str) -> Sequence[HintInput]:
+    cleaned = [valid_hint(hint, f"{pointer}/{number}") for number, hint in enumerate(hints)]
+    _refuse_repeats(cleaned, pointer)
+    return cleaned
 
 
 def _title_key(title: str) -> str:

@@ -191,7 +191,7 @@ class Gatherer:
             hits = await self._lexical.search(
                 self.connection, self._tenant, context.context_id, terms, k=most or self._per_lane, eligible=eligible
             )
-            gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms)
+            gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms if term.groups)
             for hit in hits.hits:
                 present = [term.token for at, term in enumerate(terms) if hit.matched >> at & 1]
                 relevance = coverage(gathered.terms, hits.idf, present)

@@ -94,22 +94,33 @@ async def passage_rows(
 
     The first ``window`` come with text and metadata. A passage that is gone has no row.
     """
+    # OFFSET 0 keeps the planner to one probe of a primary key each, also where statistics are missing or old.
     rows = await connection.fetch(
         """
-        SELECT p.context_id, p.passage_id, s.source_id, s.path, s.title, s.category, s.revision,
+        SELECT w.context_id, w.passage_id, s.source_id, s.path, s.title, s.category, s.revision,
                s.source_key, s.source_key_basis, x.ordinal, x.anchor, x.breadcrumb,
                p.start_byte, p.end_byte, p.sha256, p.page, p.start_ms, p.end_ms, p.speaker,
-               convert_from(
-                 substring(c.content FROM p.start_byte::int + 1 FOR (p.end_byte - p.start_byte)::int), 'UTF8'
-               ),
+               CASE WHEN w.n <= $4 THEN (
+                 SELECT convert_from(
+                   substring(c.content FROM p.start_byte::int + 1 FOR (p.end_byte - p.start_byte)::int), 'UTF8')
+                 FROM source_content c
+                 WHERE c.tenant_id = $1 AND c.context_id = w.context_id AND c.source_id = p.source_id
+               ) END,
                CASE WHEN w.n <= $4 THEN s.metadata END
         FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS w (context_id, passage_id, n)
-        JOIN passage p ON p.tenant_id = $1 AND p.context_id = w.context_id AND p.passage_id = w.passage_id
-        JOIN source s ON s.tenant_id = $1 AND s.context_id = p.context_id AND s.source_id = p.source_id
-        JOIN section x ON x.tenant_id = $1 AND x.context_id = p.context_id AND x.source_id = p.source_id
-                      AND x.ordinal = p.section_ordinal
-        LEFT JOIN source_content c ON w.n <= $4 AND c.tenant_id = $1 AND c.context_id = p.context_id
-                                  AND c.source_id = p.source_id
+        CROSS JOIN LATERAL (
+          SELECT * FROM passage
+          WHERE tenant_id = $1 AND context_id = w.context_id AND passage_id = w.passage_id OFFSET 0
+        ) p
+        CROSS JOIN LATERAL (
+          SELECT * FROM source
+          WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = p.source_id OFFSET 0
+        ) s
+        CROSS JOIN LATERAL (
+          SELECT * FROM section
+          WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = p.source_id
+            AND ordinal = p.section_ordinal OFFSET 0
+        ) x
         ORDER BY w.n
         """,
         tenant,
@@ -132,12 +143,19 @@ async def target_passages(
         """
         SELECT (
           SELECT min(p.passage_id)
-          FROM source s
-          LEFT JOIN section x ON w.anchor IS NOT NULL AND x.tenant_id = $1 AND x.context_id = s.context_id
-                             AND x.source_id = s.source_id AND x.anchor = w.anchor
-          JOIN passage p ON p.tenant_id = $1 AND p.context_id = s.context_id AND p.source_id = s.source_id
-          WHERE s.tenant_id = $1 AND s.context_id = w.context_id AND s.path = w.path
-            AND (w.anchor IS NULL OR (p.start_byte >= x.start_byte AND p.end_byte <= x.end_byte))
+          FROM (SELECT source_id FROM source
+                WHERE tenant_id = $1 AND context_id = w.context_id AND path = w.path OFFSET 0) s
+          CROSS JOIN LATERAL (
+            SELECT 0::bigint AS start_byte, NULL::bigint AS end_byte WHERE w.anchor IS NULL
+            UNION ALL
+            SELECT start_byte, end_byte FROM section
+            WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = s.source_id AND anchor = w.anchor
+          ) x
+          CROSS JOIN LATERAL (
+            SELECT passage_id FROM passage
+            WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = s.source_id
+              AND end_byte > x.start_byte AND (x.end_byte IS NULL OR start_byte < x.end_byte) OFFSET 0
+          ) p
         )
         FROM unnest($2::uuid[], $3::text[], $4::text[]) WITH ORDINALITY AS w (context_id, path, anchor, n)
         ORDER BY w.n

@@ -24,7 +24,7 @@ from strata.lookup.relevance import Cutoffs, Verdict, judge
 from strata.lookup.request import Plan, decode_query, decode_request, plan_lookup
 from strata.lookup.schemas import Completeness, EmptyReason, Filters, LookupRequest, LookupResult
 from strata.platform import telemetry
-from strata.platform.database import Database
+from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
 from strata.settings import Settings
 from strata.traces.schemas import Invocation, RetrievalDetails, Status, Surface
@@ -127,7 +127,6 @@ class LookupService:
                 _log.exception("lookup.failed", lookup_id=str(call.lookup_id))
                 await self._record(call, Status.ERROR, error=(INTERNAL.code, type(error).__name__))
                 raise
-            await self._record(call, _status(result), result=result)
             return result
 
     async def _admitted(self, call: _Call) -> LookupResult:
@@ -151,9 +150,13 @@ class LookupService:
         while True:
             gatherer = self._gatherer(call.tenant, plan, skipped)
             try:
-                async with self._database.work(call.tenant, snapshot=True) as connection:
+                async with self._database.work(
+                    call.tenant, snapshot=True, sync_commit=self._settings.trace_commit == "sync"
+                ) as connection:
                     gathered = await gatherer.gather(connection)
-                    return await self._assembled(call, plan, gathered, gatherer, skipped)
+                    result = await self._assembled(call, plan, gathered, gatherer, skipped)
+                    await self._record(call, _status(result), result=result, connection=connection)
+                    return result
             except StrataError as error:
                 # A lane that timed out is left out and the other answers; without either, the failure stands.
                 if error.kind is not STATEMENT_TIMEOUT or gatherer.running is None or skipped:
@@ -227,7 +230,7 @@ class LookupService:
         if skipped:
             return EmptyReason.LAYER_UNAVAILABLE
         ids = [context.context_id for context in gathered.contexts]
-        if gathered.candidates:
+        if gathered.candidates and gathered.knows_a_term:
             return EmptyReason.BELOW_FLOOR
         if not await repository.has_passages(gatherer.connection, call.tenant, ids):
             return EmptyReason.EMPTY_CONTEXT
@@ -235,7 +238,7 @@ class LookupService:
             return EmptyReason.NO_SEARCHABLE_TERMS
         if gathered.has_filtered_matches:
             return EmptyReason.FILTERED_OUT
-        return EmptyReason.BELOW_FLOOR if gathered.knows_a_term else EmptyReason.UNKNOWN_TERMS
+        return EmptyReason.UNKNOWN_TERMS if not gathered.knows_a_term else EmptyReason.BELOW_FLOOR
 
     def _result(
         self, call: _Call, plan: Plan, package: Package, renderer: view.BlockRenderer, verdict: Verdict
@@ -265,6 +268,7 @@ class LookupService:
         *,
         result: LookupResult | None = None,
         error: tuple[str, str] | None = None,
+        connection: Connection | None = None,
     ) -> None:
         duration = call.took_ms
         telemetry.count_invocation(tool=TOOL, surface=call.caller.surface.value, status=status.value)
@@ -293,7 +297,8 @@ class LookupService:
                     error_type=error[0] if error else None,
                     error_message=error[1] if error else None,
                     retrieval_details=details,
-                )
+                ),
+                connection,
             )
 
 

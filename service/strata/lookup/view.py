@@ -124,7 +124,13 @@ def supplement_text(package: Package, max_bytes: int) -> str | None:
     """Return the further blocks, each under its title line, joined by blank lines, within the cap."""
     if len(package.kept) < 2:
         return None
-    return clip("\n\n".join(f"{titled(item)}\n{(item.text or '').strip()}" for item in package.kept[1:]), max_bytes)
+    return clip("\n\n".join(map(_under_title, package.kept[1:])), max_bytes)
+
+
+def _under_title(candidate: Candidate) -> str:
+    """Return the text under its title line; a text that begins with it has it already."""
+    title, text = titled(candidate), (candidate.text or "").strip()
+    return text if text.startswith(title) else f"{title}\n{text}"
 
 
 def omitted_view(package: Package) -> Omitted:

@@ -7,8 +7,8 @@ row-level security decides what it sees (docs/adr/0002). Opening one is a single
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -91,7 +91,7 @@ class Database:
             except TimeoutError:
                 pool.terminate()
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def work(
         self,
         tenant: UUID,
@@ -131,11 +131,9 @@ class Database:
         except _FROM_DATABASE as error:
             raise translate(error, self.dsn) from error
         finally:
-            if not healthy:
-                connection.terminate()
-            await pool.release(connection)
+            await _give_back(pool, connection, healthy=healthy)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def owner(self) -> AsyncIterator[asyncpg.Connection]:
         """Give a connection of the login role itself, outside pool, transaction and tenant.
 
@@ -175,8 +173,7 @@ class Database:
             try:
                 await connection.execute(begin)
             except BaseException as error:
-                connection.terminate()
-                await pool.release(connection)
+                await _give_back(pool, connection, healthy=False)
                 if not isinstance(error, _LOST):
                     if isinstance(error, asyncpg.PostgresError):
                         raise translate(error, self.dsn) from error
@@ -236,6 +233,14 @@ def _encode_json(value: Any) -> str:
 
 async def _keep(_connection: asyncpg.Connection) -> None:
     """Skip asyncpg's reset: every setting is SET LOCAL, so the end of the transaction resets it."""
+
+
+async def _give_back(pool: asyncpg.Pool, connection: Any, *, healthy: bool) -> None:
+    # A pool that is closing takes its connections back by itself.
+    with contextlib.suppress(asyncpg.InterfaceError):
+        if not healthy:
+            connection.terminate()
+        await pool.release(connection)
 
 
 async def _rolled_back(connection: asyncpg.Connection) -> bool:

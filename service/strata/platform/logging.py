@@ -26,7 +26,7 @@ _SECRET_KEY = re.compile(
 )
 _URL_SECRET = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/]+(?=@)", re.IGNORECASE)
 _PARAMETER_SECRET = re.compile(
-    r"(?P<head>\b(?:password|passwd|pwd|secret|token|api[_-]?key|sslpassword)[\"']?\s*[=:]\s*[\"']?)[^\s&,;\"'}]+",
+    r"(?P<head>(?:password|passwd|pwd|secret|token|api[_-]?key|sslpassword)[\"']?\s*[=:]\s*[\"']?)[^\s&,;\"'}]+",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(?P<head>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)

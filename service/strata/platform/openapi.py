@@ -149,7 +149,7 @@ def finish(document: dict[str, Any], handlers: Mapping[str, HTTPRouteHandler]) -
     schemas.update(definitions)
     schemas["Problem"]["additionalProperties"] = True
     for handler in handlers.values():
-        _add_schemas(schemas, [handler.opt[name] for name in ("request_type", "query_type") if name in handler.opt])
+        _add_schemas(schemas, [*_request_types(handler.opt), *_query_types(handler.opt)])
     schemas["Problem"]["properties"]["code"]["enum"] = sorted(CATALOGUE)
     components["responses"] = {str(status): _problem_response(kinds) for status, kinds in _by_status(CATALOGUE).items()}
     components["responses"]["default"] = _problem_response([CATALOGUE["internal_error"]])
@@ -161,6 +161,15 @@ def finish(document: dict[str, Any], handlers: Mapping[str, HTTPRouteHandler]) -
     return document
 
 
+def _request_types(opt: Mapping[str, Any]) -> Sequence[Any]:
+    found = opt.get("request_type", ())
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _query_types(opt: Mapping[str, Any]) -> Sequence[Any]:
+    return (opt["query_type"],) if "query_type" in opt else ()
+
+
 def _add_schemas(schemas: dict[str, Any], types: Sequence[Any]) -> None:
     """Add the schemas of types that a handler reads by itself, and of what they hold."""
     _, definitions = msgspec.json.schema_components(types, ref_template=_REFERENCE)
@@ -170,15 +179,16 @@ def _add_schemas(schemas: dict[str, Any], types: Sequence[Any]) -> None:
 
 def _add_input(operation: dict[str, Any], opt: Mapping[str, Any]) -> None:
     """Describe the body or the query parameters of a handler that reads its request by itself."""
-    if "request_type" in opt:
-        (schema,), _ = msgspec.json.schema_components([opt["request_type"]], ref_template=_REFERENCE)
+    if types := _request_types(opt):
+        found, _ = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+        schema = found[0] if len(found) == 1 else {"anyOf": list(found)}
         content: dict[str, Any] = {"application/json": {"schema": schema}}
         if opt.get("accepts_files"):
             content["multipart/form-data"] = {"schema": _FILES}
         operation["requestBody"] = {"content": content, "required": True}
-    if "query_type" in opt:
-        (_,), definitions = msgspec.json.schema_components([opt["query_type"]], ref_template=_REFERENCE)
-        schema = definitions[opt["query_type"].__name__]
+    for query_type in _query_types(opt):
+        _, definitions = msgspec.json.schema_components([query_type], ref_template=_REFERENCE)
+        schema = definitions[query_type.__name__]
         required = schema.get("required", [])
         operation["parameters"] = [
             *operation.get("parameters", []),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, get_type_hints
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -82,7 +83,7 @@ def problem_body(error: StrataError, *, instance: str) -> bytes:
         title=kind.title,
         status=kind.status,
         detail=error.detail,
-        instance=instance,
+        instance=quote(instance, safe="/:@!$&'()*+,;=~", errors="replace"),
         code=kind.code,
         pointer=error.pointer,
         remedy=error.remedy,
@@ -90,7 +91,8 @@ def problem_body(error: StrataError, *, instance: str) -> bytes:
         trace_id=current_ids()[0],
         request_id=structlog.contextvars.get_contextvars().get("request_id"),
     )
-    members = {**error.extra, **msgspec.to_builtins(document), "errors": error.extra.get("errors", named)}
+    members = {**msgspec.to_builtins(document), "errors": named}
+    members |= {key: value for key, value in error.extra.items() if key not in members or key == "errors"}
     return msgspec.json.encode(_encodable(members), enc_hook=str)
 
 

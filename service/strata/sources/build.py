@@ -21,7 +21,7 @@ from strata.text.languages import DEFAULT_LANGUAGE
 from strata.text.normalise import add_changes
 from strata.text.passages import build_passages
 from strata.text.sections import build_sections
-from strata.text.tokenise import ANALYSER_VERSION, Analysis, analyse
+from strata.text.tokenise import ANALYSER_VERSION, Analysis, analyse, with_heading
 
 BUILD_VERSION = 1
 """Part of every fingerprint; moves whenever readers, sections or passages give other results for the same bytes."""
@@ -202,10 +202,16 @@ def _range_sha256(content: bytes, passage: Passage) -> bytes:
 
 
 def _analysis(title: str, sections: list[Section], passage: Passage, language: str) -> Analysis:
-    """Analyse a passage with the title and headings it stands under, each once."""
-    above = dict.fromkeys((title, *sections[passage.section].breadcrumb))
-    extra = [heading for heading in above if heading and heading not in passage.text]
-    return analyse("\n".join([*extra, passage.text]), language)
+    """Analyse a passage with what it stands under: the title twice in all, other headings once.
+
+    Measured on twelve judged sets (docs/benchmarks.md): the second title is worth two points where
+    titles name things, and further headings nothing more.
+    """
+    above = dict.fromkeys(sections[passage.section].breadcrumb)
+    above.pop(title, None)
+    missing = [heading for heading in above if heading and heading not in passage.text]
+    body = analyse("\n".join([*missing, passage.text]), language)
+    return with_heading(body, analyse(title, language), 1 if title in passage.text else 2) if title else body
 
 
 def _refused(task: Task, error: StrataError, stage: Stage) -> Refused:

@@ -130,7 +130,7 @@ class SourceController(Controller):
             request={"documents": [_DOCUMENT]},
             response=_REPORT,
             errors=(SOURCE_REFUSED,),
-            request_type=IngestRequest | DocumentBody,
+            request_type=(IngestRequest, DocumentBody),
             accepts_files=True,
         ),
     )

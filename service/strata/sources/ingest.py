@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -33,7 +33,7 @@ class Limits:
 
 
 # A run of its own wants few transactions; inside the service a batch must not hold the event loop.
-BULK = Limits(documents=400, bytes=2 * 1024 * 1024)
+BULK = Limits(documents=800, bytes=1024 * 1024)
 ONLINE = Limits(documents=100, bytes=256 * 1024)
 
 
@@ -175,8 +175,11 @@ class Pipeline:
         self._run = run
         self._tally = tally
 
-    async def ingest(self, tasks: Iterator[Task], after_write: Callable[[Written], None]) -> None:
-        """Take in all tasks; what was written stays when it fails or is cancelled on the way."""
+    async def ingest(self, tasks: Iterator[Task], after_write: Callable[[], Awaitable[None]]) -> None:
+        """Take in all tasks; what was written stays when it fails or is cancelled on the way.
+
+        ``after_write`` is called after each transaction that changed something.
+        """
         ahead: deque[asyncio.Task[Batch]] = deque()
         chunks = self._chunks(tasks)
         is_open = True
@@ -189,8 +192,10 @@ class Pipeline:
                     else:
                         ahead.append(asyncio.create_task(self._prepare(chunk)))
                 if ahead:
-                    after_write(await self._write(await ahead[0]))
+                    batch = await ahead[0]
                     ahead.popleft()
+                    if await self._write(batch):
+                        await after_write()
                 self._tally.tell()
         finally:
             for task in ahead:
@@ -244,7 +249,7 @@ class Pipeline:
             return refusal(task.path, error, "parse", pointer=task.pointer, size=task.size)
         return replace(loaded, data=b"", document=document)
 
-    async def _write(self, batch: Batch) -> Written:
+    async def _write(self, batch: Batch) -> bool:
         run = self._run
         for refused in batch.refused:
             self._tally.refuse(refused)
@@ -256,10 +261,10 @@ class Pipeline:
         if moved:
             await self._store.set_origins(run.tenant, run.context.context_id, moved, is_patient=run.is_patient)
         if not batch.built:
-            return Written()
+            return False
         written = await self._store.write(run.tenant, run.context.context_id, batch, is_patient=run.is_patient)
         self._tally.take(written)
-        return written
+        return bool(written.placed)
 
 
 def _duplicate(task: Task) -> Refused:

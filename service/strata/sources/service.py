@@ -32,11 +32,12 @@ from strata.sources.schemas import (
     SourcePage,
     TextSlice,
 )
-from strata.sources.store import Store, Written
+from strata.sources.store import Store
 from strata.sources.views import decode_cursor, encode_cursor, is_storable, source_detail, source_view, text_slice
 from strata.sources.workers import Workers, worker_count
 
 _BATCHES_PER_MERGE = 8
+_STATISTICS_AFTER = frozenset({1, 8, 64, 512})
 _PRUNE_PAGE = 1_000
 _DELETE_TIMEOUT_SECONDS = 300.0
 _NIL = UUID(int=0)
@@ -226,11 +227,13 @@ class SourceService:
     async def _ingest(self, run: Run, tally: Tally, tasks: Iterator[Task]) -> None:
         batches = 0
 
-        def after_write(written: Written) -> None:
+        async def after_write() -> None:
             nonlocal batches
-            batches += bool(written.placed)
-            if batches and batches % _BATCHES_PER_MERGE == 0:
+            batches += 1
+            if batches % _BATCHES_PER_MERGE == 0:
                 self._merger.schedule(run.tenant, run.context.context_id)
+            if run.limits is BULK and batches in _STATISTICS_AFTER:
+                await self._store.refresh_statistics()
 
         try:
             await Pipeline(self._store, self._workers, run, tally).ingest(tasks, after_write)

@@ -98,10 +98,22 @@ class Store:
 
         await _retried(attempt, is_patient=is_patient)
 
+    async def refresh_statistics(self) -> None:
+        """Let the planner see the rows that a run has written to tables it has no statistics of.
+
+        Until autovacuum comes by, an empty table's plans are kept: each reference to a source would
+        be checked by walking the whole context. Needs the owner's rights; without them Postgres warns and skips.
+        """
+        try:
+            async with self._database.owner() as connection:
+                await repository.analyse(connection)
+        except StrataError as error:
+            _log.info("ingest.statistics_skipped", code=error.code)
+
     async def _write(self, connection: Connection, tenant: UUID, context: UUID, batch: Batch) -> Written:
         """Write in one order of locks, the same for every writer: context, paths, rows, segments, revision."""
         await self._contexts.hold(connection, tenant, context)
-        await repository.lock_paths(connection, sorted(_lock_key(context, source.path) for source in batch.built))
+        await repository.lock_paths(connection, _lock_keys(context, batch))
         known = await repository.lock_known(connection, tenant, context, [source.path for source in batch.built])
         fresh = [number for number, source in enumerate(batch.built) if not _is_same(source, known.get(source.path))]
         same = [
@@ -185,9 +197,11 @@ def _is_same(source: Built, known: Known | None) -> bool:
     )
 
 
-def _lock_key(context: UUID, path: str) -> int:
-    digest = hashlib.blake2b(context.bytes + path.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+def _lock_keys(context: UUID, batch: Batch) -> list[int]:
+    """Return the advisory locks of a batch, sorted: one for each of 256 classes of paths, as locks are few."""
+    classes = {hashlib.blake2b(source.path.encode(), digest_size=1).digest() for source in batch.built}
+    digests = (hashlib.blake2b(context.bytes + part, digest_size=8).digest() for part in classes)
+    return sorted(int.from_bytes(digest, "little", signed=True) for digest in digests)
 
 
 def _refused(source: Built, error: Exception) -> Refused:

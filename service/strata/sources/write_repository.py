@@ -223,3 +223,8 @@ async def delete_sources(connection: Connection, tenant: UUID, context: UUID, so
         sources,
     )
     return len(rows)
+
+
+async def analyse(connection: Connection) -> None:
+    """Refresh the planner's statistics of the tables that others refer to."""
+    await connection.execute("ANALYZE source, passage, hint_entry")

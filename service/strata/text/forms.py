@@ -30,7 +30,6 @@ class Role(Enum):
     """What a token is to the place in the text that it came from."""
 
     STEM = "stem"
-    OTHER_STEM = "other stem"
     EXACT = "exact"
     WHOLE = "whole"
     SOFT = "soft"
@@ -40,12 +39,17 @@ class Role(Enum):
     WEAK = "weak"
 
 
+OPENS_WORD = frozenset({Role.STEM, Role.STOP, Role.PAIR, Role.SINGLE, Role.WEAK})
+"""The roles of which every word has exactly one; forms of other roles follow the words that they belong to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One token, and its role."""
+    """One token, its role, and how many words, the latest included, it stands for."""
 
     token: str
     role: Role
+    words: int = 1
 
 
 def unit_forms(unit: str, language: str) -> list[Form]:
@@ -81,10 +85,13 @@ def _hangul_forms(word: str) -> Iterator[Form]:
 def _compound_forms(unit: str, language: str) -> Iterator[Form]:
     core = unit.lstrip(".").rstrip("+#")
     segments = _SEGMENT.split(core)
+    words = 0
     for segment in segments:
-        yield from _segment_forms(segment, language)
+        for form in _segment_forms(segment, language):
+            words += form.role in OPENS_WORD
+            yield form
     if len(unit) <= _MAX_WHOLE_CHARS and (len(segments) > 1 or len(core) != len(unit)):
-        yield Form(clip(fold(unit)), Role.WHOLE)
+        yield Form(clip(fold(unit)), Role.WHOLE, words)
 
 
 def _segment_forms(segment: str, language: str) -> Iterator[Form]:
@@ -102,11 +109,11 @@ def _whole_forms(segment: str, words: list[str], language: str) -> Iterator[Form
     if "." in whole and all(len(word) == 1 and word.isalpha() for word in words):
         whole = whole.replace(".", "")
     whole = clip(_JOINT.sub("", whole))
-    yield Form(whole, Role.WHOLE)
+    yield Form(whole, Role.WHOLE, len(words))
     if whole.isalpha():
         stemmed = stem(whole, language)
         if stemmed != whole:
-            yield Form(stemmed, Role.WHOLE)
+            yield Form(stemmed, Role.WHOLE, len(words))
 
 
 def _without_clitics(segment: str) -> list[str]:

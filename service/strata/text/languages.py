@@ -15,7 +15,6 @@ DEFAULT_LANGUAGE = "en"
 _DETECT_CHARS = 20_000
 _MIN_MARGIN = 1.25
 
-# Dutch uses the Porter-era rules of Snowball; the newer ones cut twice as much and gain nothing here.
 _STEMMERS = {
     "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "en": "english",
     "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french",

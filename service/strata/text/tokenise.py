@@ -11,11 +11,11 @@ import operator
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from strata.text.forms import Form, Role, unit_forms
+from strata.text.forms import OPENS_WORD, Form, Role, unit_forms
 from strata.text.languages import DEFAULT_LANGUAGE, detect_language, resolve_language
 from strata.text.scripts import HANGUL, HIRAGANA, SOUTHEAST, SPACELESS, SYMBOL, WORD_BEGIN, WORD_INSIDE
 
@@ -164,7 +164,6 @@ class QueryTerm:
 # another language's rules; more than 0.2 costs multi-hop questions three points. Fragments: 0 and 1 are both worse.
 WEIGHTS: Mapping[Role, float] = {
     Role.STEM: 1.0,
-    Role.OTHER_STEM: 1.0,
     Role.EXACT: 0.1,
     Role.WHOLE: 1.0,
     Role.SOFT: 0.3,
@@ -174,7 +173,6 @@ WEIGHTS: Mapping[Role, float] = {
     Role.WEAK: 1.0,
 }
 _LAST_RESORT = frozenset({Role.STOP, Role.WEAK})
-_OPENS_GROUP = frozenset({Role.STEM, Role.STOP, Role.PAIR, Role.SINGLE, Role.WEAK})
 
 
 def analyse_query(text: str, languages: Sequence[str] = ()) -> tuple[QueryTerm, ...]:
@@ -187,41 +185,43 @@ def analyse_query(text: str, languages: Sequence[str] = ()) -> tuple[QueryTerm, 
     codes = list(dict.fromkeys(code for code in map(resolve_language, languages) if code))
     codes = codes or [detect_language(text) or DEFAULT_LANGUAGE]
     found: dict[str, tuple[Role, QueryTerm]] = {}
-    groups = 0
-    for surface, forms in _query_units(normalise(text), codes):
-        first = groups
-        for form in forms:
-            groups += form.role in _OPENS_GROUP
-            stands_for = _stands_for(form.role, first, groups)
-            role, known = found.get(form.token, (form.role, QueryTerm(form.token, 0.0, stands_for, surface)))
-            weight = known.weight + WEIGHTS[form.role]
-            found[form.token] = role, QueryTerm(form.token, weight, known.groups, known.surface)
+    first = 0
+    for surface, readings in _query_units(normalise(text), codes):
+        first += _add_unit(found, surface, readings, first)
     kept = [term for role, term in found.values() if role not in _LAST_RESORT]
     return tuple((kept or [term for _, term in found.values()])[:MAX_QUERY_TERMS])
 
 
-def _stands_for(role: Role, first: int, groups: int) -> tuple[int, ...]:
-    if role is Role.SOFT:
-        return ()
-    if role is Role.WHOLE:
-        return tuple(range(first, groups))
-    return (max(first, groups - 1),)
+def _add_unit(
+    found: dict[str, tuple[Role, QueryTerm]], surface: str, readings: Sequence[Sequence[Form]], first: int
+) -> int:
+    """Add the terms of one unit, read by one or more languages, to those found; return how many words it has.
+
+    A token that an earlier language gave for the unit does not weigh again.
+    """
+    given: set[str] = set()
+    words = 0
+    for forms in readings:
+        words = 0
+        for form in forms:
+            words += form.role in OPENS_WORD
+            if form.token in given:
+                continue
+            last = first + words
+            groups = () if form.role is Role.SOFT else tuple(range(max(first, last - form.words), last))
+            role, known = found.get(form.token, (form.role, QueryTerm(form.token, 0.0, groups, surface)))
+            weight = known.weight + WEIGHTS[form.role]
+            found[form.token] = role, QueryTerm(form.token, weight, known.groups, known.surface)
+        given.update(form.token for form in forms)
+    return words
 
 
-def _query_units(text: str, languages: Sequence[str]) -> Iterator[tuple[str, Iterable[Form]]]:
+def _query_units(text: str, languages: Sequence[str]) -> Iterator[tuple[str, Sequence[Sequence[Form]]]]:
     for unit in UNIT.findall(text):
         if is_run(unit):
-            yield from ((form.token, [form]) for form in run_forms(_GAP.sub("", unit)))
-            continue
-        first, *others = (unit_forms(unit, language) for language in languages)
-        known = {form.token for form in first}
-        extra = [form for forms in others for form in forms if form.token not in known]
-        yield unit, (*first, *(Form(form.token, _secondary(form.role)) for form in dict.fromkeys(extra)))
-
-
-def _secondary(role: Role) -> Role:
-    """Return the role that a further language's form of a word takes: its stem opens no group of its own."""
-    return Role.OTHER_STEM if role is Role.STEM else role
+            yield from ((form.token, [[form]]) for form in run_forms(_GAP.sub("", unit)))
+        else:
+            yield unit, [unit_forms(unit, language) for language in languages]
 
 
 def run_forms(run: str) -> Iterator[Form]:

@@ -46,9 +46,22 @@ async def insert(connection: Connection, row: Sequence[Any]) -> None:
     await connection.execute(_INSERT, *row)
 
 
-async def insert_many(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
-    """Write several calls of one tenant."""
-    await connection.executemany(_INSERT, rows)
+_INSERT_MISSING = """
+INSERT INTO tool_invocation (
+  tenant_id, context_id, id, tool_name, surface, session_id, agent_id, request_id, trace_id, span_id,
+  arguments, status, found, relevance_level, completeness_hint, evidence_count, duration_ms,
+  error_type, error_message, retrieval_details
+) SELECT $1::uuid, $2::uuid, $3::uuid, $4, $5, $6, $7, $8, $9, $10, $11::jsonb, $12, $13::boolean, $14, $15,
+         $16::bigint, $17::double precision, $18, $19, $20::jsonb
+WHERE NOT EXISTS (
+  SELECT FROM tool_invocation WHERE tenant_id = $1 AND id = $3 AND created_at > now() - interval '1 hour'
+)
+"""
+
+
+async def insert_missing(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+    """Write several calls of one tenant, leaving out those that an earlier try wrote after all."""
+    await connection.executemany(_INSERT_MISSING, rows)
 
 
 async def make_partitions(connection: Connection, weeks_ahead: int) -> int:

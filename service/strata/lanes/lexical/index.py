@@ -87,7 +87,7 @@ class LexicalIndex:
         """
         infos = await repository.list_segments(connection, tenant, context)
         layout = await self._layout(connection, tenant, context, infos)
-        weighted = [WeightedTerm(term_hash(term.token), term.weight) for term in terms]
+        weighted = weighted_terms(terms)
         postings = await self._postings(connection, tenant, context, infos, [term.term for term in weighted])
         serials = None if eligible is None else np.unique(np.asarray(eligible, np.int64))
 
@@ -166,8 +166,19 @@ class LexicalIndex:
         return found
 
 
+def weighted_terms(terms: Sequence[QueryTerm]) -> list[WeightedTerm]:
+    """Return analysed terms as the scorer takes them: a further form of a word stands in for the first."""
+    first: dict[tuple[int, ...], int] = {}
+    weighted: list[WeightedTerm] = []
+    for at, term in enumerate(terms):
+        main = first.setdefault(term.groups, at) if len(term.groups) == 1 else at
+        weighted.append(WeightedTerm(term_hash(term.token), term.weight, None if main == at else main))
+    return weighted
+
+
 def _hits(top: TopPassages) -> list[LexicalHit]:
+    bits = np.packbits(top.matched, axis=1, bitorder="little")
     return [
-        LexicalHit(passage_id, score, int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little"))
-        for passage_id, score, row in zip(top.passage_ids.tolist(), top.scores.tolist(), top.matched, strict=True)
+        LexicalHit(passage_id, score, int.from_bytes(row.tobytes(), "little"))
+        for passage_id, score, row in zip(top.passage_ids.tolist(), top.scores.tolist(), bits, strict=True)
     ]

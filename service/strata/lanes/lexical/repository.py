@@ -17,6 +17,7 @@ from strata.text.tokenise import ANALYSER_VERSION
 
 _ROWS_PER_INSERT = 20_000
 _ORDINALS = (1 << SERIAL_BITS) - 1
+_MERGE_LOCK, _KILL_LOCK = 7402, 7403  # seeds of the hash of a context that names its advisory locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,19 @@ async def add_segment(connection: Connection, tenant: UUID, context: UUID, data:
 async def kill_sources(connection: Connection, tenant: UUID, context: UUID, serials: Sequence[int]) -> int:
     """Mark every passage of the given source serials dead; return how many were live.
 
-    Needs READ COMMITTED, and holds the locks of the segments that may hold them until the unit of work ends. A
-    merge that replaces a segment meanwhile is waited for, and its result marked instead. Serials with no
-    passages do nothing.
+    Needs READ COMMITTED. Until the unit of work ends, other calls for the context wait, and so does the last step
+    of a merge of the same segments; a merge that replaces a segment meanwhile is waited for, and its result
+    marked instead. Serials with no passages do nothing.
     """
+    if not serials:
+        return 0
+    # Two calls and a merge could otherwise come to hold each other's segments.
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, $3))",
+        str(tenant),
+        str(context),
+        _KILL_LOCK,
+    )
     firsts = np.array(sorted(set(serials)), np.int64) << SERIAL_BITS
     done: set[int] = set()
     killed = 0
@@ -233,9 +243,10 @@ async def read_segment(connection: Connection, tenant: UUID, context: UUID, arra
 async def claim_merge(connection: Connection, tenant: UUID, context: UUID) -> bool:
     """Take the context's merge lock until the unit of work ends; False when another merge holds it."""
     claimed: bool = await connection.fetchval(
-        "SELECT pg_try_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, 7402))",
+        "SELECT pg_try_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, $3))",
         str(tenant),
         str(context),
+        _MERGE_LOCK,
     )
     return claimed
 

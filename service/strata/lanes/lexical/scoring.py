@@ -144,10 +144,15 @@ Postings = Mapping[int, Mapping[int, Posting]]
 
 @dataclass(frozen=True, slots=True)
 class WeightedTerm:
-    """A term of the query as the scorer takes it."""
+    """A term of the query as the scorer takes it.
+
+    Where the term at position ``instead_of`` occurs nowhere, this one takes over its weight: an exact form
+    counts in full when the stem is that of another language than the passages'.
+    """
 
     term: int
     weight: float
+    instead_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,8 +194,13 @@ class Scorer:
         ]
         self.idfs = [idf(self.layout.passages, frequency) for frequency in self.document_frequencies]
         self._factors = [
-            np.float32(term.weight * value * (K1 + 1)) for term, value in zip(self.terms, self.idfs, strict=True)
+            np.float32(self._weight(term) * value * (K1 + 1)) for term, value in zip(self.terms, self.idfs, strict=True)
         ]
+
+    def _weight(self, term: WeightedTerm) -> float:
+        if term.instead_of is None or self.document_frequencies[term.instead_of]:
+            return term.weight
+        return max(term.weight, self.terms[term.instead_of].weight)
 
     def top(self, k: int, eligible: Ids | None = None) -> TopPassages:
         """Return the best ``k`` passages of the sources whose serials are given, ascending; None: of all sources."""
