@@ -3,16 +3,17 @@
 PYTHON ?= python3
 PORT ?= 8080
 ARGS ?=
+DATA ?=
 
 VENV := .venv/bin
 PY := $(VENV)/python
-TRY := How are near duplicates told apart?
+TRY := Who stops the embedded server?
 
 export OPENSPEC_TELEMETRY := 0
 export DO_NOT_TRACK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check lint types spec lock clean
+.PHONY: help install run test check lint types spec bench lock clean
 
 help: ## List these commands
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,10 @@ spec: node_modules/.ready ## Validate openspec/ (needs node)
 node_modules/.ready: package.json package-lock.json
 	@npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
+
+bench: install ## Measure quality and speed (DATA=folder of judged sets)
+	@test -n "$(DATA)" || { echo "error: name a folder of judged sets in BEIR layout: make bench DATA=..." >&2; exit 2; }
+	@$(PY) -m strata.evaluate.bench --data "$(DATA)" $(ARGS)
 
 lock: install ## Renew requirements.lock and package-lock.json
 	@$(PY) -m uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-header --no-annotate \

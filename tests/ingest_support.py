@@ -61,8 +61,9 @@ async def check(kit: Kit, tenant=DEFAULT_TENANT) -> None:
     """Every passage is in exactly one live slot of the index, and every hash and range is right."""
     async with kit.database.work(tenant, snapshot=True) as connection:
         passages = await connection.fetch(
-            "SELECT p.context_id, passage_id, start_byte, end_byte, sha256, content, serial, passage_count FROM passage p "
-            "JOIN source s USING (tenant_id, context_id, source_id) JOIN source_content USING (tenant_id, context_id, source_id)"
+            "SELECT p.context_id, passage_id, start_byte, end_byte, sha256, content, serial FROM passage p "
+            "JOIN source s USING (tenant_id, context_id, source_id) "
+            "JOIN source_content USING (tenant_id, context_id, source_id)"
         )
         segments = await connection.fetch(
             "SELECT context_id, segment_id, passages, passage_ids, dead, dead_count FROM lexical_segment"

@@ -59,11 +59,12 @@ def upgrade() -> None:
       passages_revision bigint NOT NULL DEFAULT 0,
       hints_revision bigint NOT NULL DEFAULT 0,
       config_revision bigint NOT NULL DEFAULT 0,
+      languages text[] NOT NULL DEFAULT '{}',
       created_at timestamptz NOT NULL DEFAULT now(),
-      PRIMARY KEY (tenant_id, context_id),
       CONSTRAINT context_name_key UNIQUE (tenant_id, name)
     )
     """)
+    op.execute("ALTER TABLE context ADD PRIMARY KEY (tenant_id, context_id)")
     op.execute("CREATE SEQUENCE source_serial_seq")
     op.execute("""
     CREATE TABLE source (
@@ -93,13 +94,15 @@ def upgrade() -> None:
       passage_count bigint NOT NULL,
       created_at timestamptz NOT NULL DEFAULT now(),
       updated_at timestamptz NOT NULL DEFAULT now(),
-      PRIMARY KEY (tenant_id, context_id, source_id),
       CONSTRAINT source_path_key UNIQUE (tenant_id, context_id, path),
       FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
     )
     """)
     op.execute("CREATE UNIQUE INDEX source_serial_idx ON source (tenant_id, context_id, serial)")
     op.execute("CREATE INDEX source_category_idx ON source (tenant_id, context_id, category)")
+    # Last, since the planner breaks ties of cost, as on a table without statistics, for the newest
+    # index: foreign key checks must not walk a context through one of the others.
+    op.execute("ALTER TABLE source ADD PRIMARY KEY (tenant_id, context_id, source_id)")
     op.execute("""
     CREATE TABLE source_content (
       tenant_id uuid NOT NULL,
@@ -142,11 +145,11 @@ def upgrade() -> None:
       start_ms bigint,
       end_ms bigint,
       speaker text,
-      PRIMARY KEY (tenant_id, context_id, passage_id),
       FOREIGN KEY (tenant_id, context_id, source_id) REFERENCES source ON DELETE CASCADE
     )
     """)
-    op.execute("CREATE INDEX passage_source_idx ON passage (tenant_id, context_id, source_id, section_ordinal)")
+    op.execute("CREATE INDEX passage_source_idx ON passage (source_id, context_id, tenant_id, section_ordinal)")
+    op.execute("ALTER TABLE passage ADD PRIMARY KEY (tenant_id, context_id, passage_id)")
     op.execute("""
     CREATE TABLE lexical_segment (
       tenant_id uuid NOT NULL,

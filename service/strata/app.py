@@ -31,6 +31,7 @@ from strata.platform.logging import setup_logging
 from strata.platform.openapi import ApiDocument, documentation_routes
 from strata.platform.problems import EXCEPTION_HANDLERS
 from strata.platform.schema import migrate, require_current
+from strata.platform.server import end_with_parent
 from strata.platform.telemetry import setup_telemetry, shutdown_telemetry
 from strata.settings import Settings, load_settings
 from strata.sources.endpoints import SourceController
@@ -156,6 +157,7 @@ def served_app() -> Litestar:
     settings = load_settings()
     setup_logging(settings)
     setup_telemetry(settings)
+    end_with_parent()
     app = create_app(settings)
     app.on_shutdown.append(shutdown_telemetry)
     return app

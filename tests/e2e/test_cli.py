@@ -159,7 +159,7 @@ def test_bad_input_is_exit_code_2_and_two_lines(home, words, error):
 
 def test_sources_are_listed_and_shown(home):
     listed = document(home, "sources", "list", "-c", "handbook")
-    assert [source["path"] for source in listed["sources"]] == ["hours.txt", "leave.md", "retention.md"]
+    assert [source["path"] for source in listed["items"]] == ["hours.txt", "leave.md", "retention.md"]
     out, _ = strata(home, "sources", "show", "leave.md", "-c", "handbook")
     assert "Parental leave" in out
 
@@ -186,7 +186,7 @@ def test_deleting_needs_a_yes_and_is_final(home, folder):
     _, error = strata(home, "contexts", "delete", "scratch", code=ExitCode.USAGE)
     assert "--yes" in error
     strata(home, "contexts", "delete", "scratch", "--yes")
-    assert "scratch" not in [view["name"] for view in document(home, "contexts", "list")["contexts"]]
+    assert "scratch" not in [view["name"] for view in document(home, "contexts", "list")["items"]]
 
 
 def test_the_doctor_finds_everything_in_order(home):
@@ -208,6 +208,17 @@ def test_migrate_checks_and_repeats(home):
     assert document(home, "migrate", "--check")["current"]
     out, _ = strata(home, "migrate")
     assert out.startswith("at revision ")
+
+
+def test_a_judged_set_is_scored_and_leaves_no_context_behind(home, tmp_path):
+    documents = {"d1": "Bees make honey.", "d2": "Whales sing songs.", "d3": "Owls hunt at night."}
+    lines = [json.dumps({"_id": name, "title": "", "text": text}) for name, text in documents.items()]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "who makes honey"}))
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    scores = document(home, "evaluate", "beir", tmp_path)
+    assert scores["lookup"]["ndcg@10"] == 1
+    assert not [view for view in document(home, "contexts", "list")["items"] if view["name"].startswith("evaluate")]
 
 
 def test_ctrl_c_during_an_ingest_is_clean_and_the_next_run_goes_on(home, tmp_path):

@@ -221,11 +221,15 @@ async def test_every_wrong_field_is_named_by_its_pointer(client):
         "invalid_request",
     )
     assert body["pointer"] == "/hints/0/aliases/1"
-    body = problem(await client.get("/api/v1/invocations?limit=0&since=yesterday"), 400, "invalid_request")
-    assert {error["pointer"] for error in body["errors"]} == {"?limit", "?since"}
+    body = problem(await client.get("/api/v1/invocations?limit=0&status=GREAT"), 400, "invalid_request")
+    assert {error["pointer"] for error in body["errors"]} == {"?limit", "?status"}
+    body = problem(await client.get("/api/v1/invocations?since=0.5"), 400, "invalid_request")
+    assert body["pointer"] == "?since"
     body = problem(await client.post("/api/v1/contexts", json={}), 400, "invalid_request")
     assert body["pointer"] == "/name"
     problem(await client.post("/api/v1/contexts"), 400, "invalid_request")
+    body = problem(await client.post("/api/v1/contexts/h/hints", json={"hints": []}), 400, "invalid_request")
+    assert body["pointer"] == "/hints"
 
 
 FAILURES = (
@@ -256,7 +260,10 @@ async def test_405_names_the_methods_and_head_and_options_work(bare):
     assert head.status_code == 200
     assert head.content == b""
     assert int(head.headers["content-length"]) > 0
-    assert (await bare.options("/api/v1/contexts")).status_code == 204
+    options = await bare.options("/api/v1/contexts")
+    assert options.status_code == 204
+    assert options.headers["allow"] == "GET, HEAD, OPTIONS, POST"
+    problem(await bare.options("/nowhere"), 404, "route_not_found")
 
 
 async def test_an_accept_header_that_rules_json_out_is_406(bare):

@@ -33,8 +33,7 @@ class Server:
 
     @property
     def workers(self):
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        return psutil.Process(self.process.pid).children()
 
     async def stop(self):
         if self.process.returncode is None:
@@ -188,16 +187,19 @@ async def test_a_worker_that_is_killed_is_replaced_and_what_was_stored_is_served
     assert await server.stop() == 0
 
 
-async def test_killing_everything_leaves_a_database_that_the_next_start_serves(dsn, home, tmp_path):
+async def test_killing_the_server_ends_its_workers_and_leaves_a_database_that_the_next_start_serves(
+    dsn, home, tmp_path
+):
     async with served(dsn, home, tmp_path) as first, httpx.AsyncClient(base_url=first.url, timeout=10) as client:
         documents = [{"path": f"{n}.md", "content": f"# {n}\n\nvacation part {n}\n" * 50} for n in range(200)]
         ingest = asyncio.create_task(client.post("/api/v1/contexts/h/sources", json={"documents": documents}))
         lookups = [asyncio.create_task(client.get("/api/v1/lookup?q=vacation&context=h")) for _ in range(5)]
         await asyncio.sleep(0.6)
-        for child in first.workers:
-            child.kill()
+        orphans = first.workers
         first.process.kill()
         await first.process.wait()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, orphans, 10)
+        assert alive == []
         await asyncio.gather(ingest, *lookups, return_exceptions=True)
     async with served(dsn, home, tmp_path) as second, httpx.AsyncClient(base_url=second.url, timeout=30) as client:
         report = (await client.post("/api/v1/contexts/h/sources", json={"documents": documents})).json()

@@ -1,5 +1,7 @@
 """The documentation says what the program does: settings, commands, exit codes, links."""
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -131,3 +133,17 @@ def test_make_help_lists_every_target():
 def test_lock_files_name_no_host():
     for name in ("requirements.lock", "package-lock.json"):
         assert "://" not in read(name)
+
+
+def test_the_answer_in_the_readme_is_true_of_the_documents():
+    answer = json.loads(re.search(r"^```json\n(.*?)^```", read("README.md"), re.MULTILINE | re.DOTALL)[1])
+    for block in answer["evidenceBlocks"]:
+        cited = block["citation"]
+        text = (ROOT / "docs" / cited["source"]).read_bytes()[cited["startByte"] : cited["endByte"]]
+        assert hashlib.sha256(text).hexdigest() == cited["sha256"]
+    assert text.decode().startswith(answer["primary"].removesuffix("..."))
+
+
+def test_the_question_in_the_readme_is_the_one_that_make_run_prints():
+    question = re.search(r"^TRY := (.+)$", read("Makefile"), re.MULTILINE)[1]
+    assert json.dumps(question) in read("README.md")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strata.evidence.duplicates import are_near_duplicates, dice, drop_near_duplicates, fingerprint, merge_by_source_key
+from strata.evidence.duplicates import Fingerprint, are_near_duplicates, dice, drop_near_duplicates, merge_by_source_key
 from strata.evidence.fusion import RRF_K, best_ranks, fuse, reciprocal_rank_fusion
 from strata.evidence.model import Candidate, KeyBasis, LaneRank, Layer, Limits, Reason
 from strata.evidence.selection import Policy, assemble, diversify, wants_more
@@ -176,8 +176,8 @@ def test_a_rank_key_never_merges_across_layers():
 
 def test_texts_that_differ_in_a_number_are_not_duplicates():
     base = "The retention period for audit logs is {} days, after which they are deleted for good."
-    assert not are_near_duplicates(fingerprint(base.format(30)), fingerprint(base.format(90)))
-    assert are_near_duplicates(fingerprint(base.format(30)), fingerprint(base.format(30).upper() + " "))
+    assert not are_near_duplicates(Fingerprint(base.format(30)), Fingerprint(base.format(90)))
+    assert are_near_duplicates(Fingerprint(base.format(30)), Fingerprint(base.format(30).upper() + " "))
 
 
 def test_twenty_versions_of_a_paragraph_leave_room_for_the_different_answer():
@@ -195,13 +195,13 @@ def test_long_texts_on_one_subject_are_not_duplicates():
     rng = random.Random(7)
     vocabulary = [f"{a}{b}" for a in ("retent", "polic", "secur", "delet", "arch") for b in ("ion", "y", "ity", "ed")]
     first, second = (" ".join(rng.choice(vocabulary) for _ in range(300)) for _ in range(2))
-    assert dice(fingerprint(first).bigrams, fingerprint(second).bigrams) > 0.9
-    assert not are_near_duplicates(fingerprint(first), fingerprint(second))
+    assert dice(Fingerprint(first).bigrams, Fingerprint(second).bigrams) > 0.9
+    assert not are_near_duplicates(Fingerprint(first), Fingerprint(second))
 
 
 def test_candidates_without_text_are_not_compared():
     pool = [candidate("1", text=None), candidate("2", text=None)]
-    assert drop_near_duplicates(pool) == (pool, [])
+    assert drop_near_duplicates(pool, 5) == (pool, [])
 
 
 def test_new_sources_come_first_inside_a_tier_only():

@@ -21,12 +21,12 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 @app.command("list")
-@examples("strata contexts list", "strata contexts list --json | jq '.contexts[].name'")
+@examples("strata contexts list", "strata contexts list --json | jq '.items[].name'")
 def list_(*, as_json: Json = False) -> None:
     """List the contexts by name, with what they hold."""
     listed = base.with_services(lambda services: services.contexts.list(DEFAULT_TENANT))
     if as_json:
-        output.json_document(listed)
+        output.json_page(listed.contexts)
     elif listed.contexts:
         rows = [(view.name, f"{view.sources:,}", f"{view.passages:,}", view.id) for view in listed.contexts]
         output.table(("NAME", "SOURCES", "PASSAGES", "ID"), rows, right=(1, 2))

@@ -39,7 +39,7 @@ def list_(
         lambda services: services.hints.list(DEFAULT_TENANT, context, origin=wanted, limit=limit, cursor=cursor)
     )
     if as_json:
-        output.json_document(page)
+        output.json_page(page.hints, page.next_cursor)
         return
     if not page.hints:
         output.note("No hints match.")

@@ -24,6 +24,11 @@ def json_document(value: Any) -> None:
     binary(document + b"\n")
 
 
+def json_page(items: Sequence[Any], next_cursor: str | None = None) -> None:
+    """Write one page of a list, in the shape that every list has over REST."""
+    json_document({"items": items, "nextCursor": next_cursor})
+
+
 def binary(data: bytes) -> None:
     """Write bytes to standard output as they are."""
     with output_may_close():

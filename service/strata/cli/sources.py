@@ -24,7 +24,7 @@ Ref = Annotated[str, typer.Argument(help="The source, by path or id.", metavar="
 @app.command("list")
 @examples(
     "strata sources list --context handbook",
-    "strata sources list -c handbook --limit 1000 --json | jq -r '.sources[].path'",
+    "strata sources list -c handbook --limit 1000 --json | jq -r '.items[].path'",
 )
 def list_(
     *,
@@ -42,7 +42,7 @@ def list_(
         )
     )
     if as_json:
-        output.json_document(page)
+        output.json_page(page.sources, page.next_cursor)
         return
     if not page.sources:
         output.note("No sources match.")

@@ -45,19 +45,21 @@ def fuse(
     grouped: dict[tuple[str, str], list[Candidate]] = {}
     for candidate in candidates:
         grouped.setdefault(candidate.identity, []).append(candidate)
-    fused = []
-    for group in grouped.values():
-        united = unite(sorted(group, key=_lane_order))
-        fused.append(replace(united, fused_score=reciprocal_rank_fusion(united.lane_ranks, weights, k)))
+    fused = [unite(sorted(group, key=_lane_order), weights, k) for group in grouped.values()]
     return sorted(fused, key=fused_order)
 
 
-def unite(group: list[Candidate]) -> Candidate:
-    """Return the first of ``group`` with the lanes, layers, reasons and signals of all of them."""
+def unite(group: list[Candidate], weights: Mapping[str, float] | None = None, k: int = RRF_K) -> Candidate:
+    """Return the first of ``group`` with the lanes, layers, reasons and signals of all, and the score they give."""
     first = group[0]
+    lane_ranks = best_ranks(item for member in group for item in member.lane_ranks)
+    score = reciprocal_rank_fusion(lane_ranks, weights, k)
+    if len(group) == 1:
+        return replace(first, lane_ranks=lane_ranks, fused_score=score)
     return replace(
         first,
-        lane_ranks=best_ranks(item for member in group for item in member.lane_ranks),
+        lane_ranks=lane_ranks,
+        fused_score=score,
         layers=tuple(sorted({layer for member in group for layer in (member.layers or (member.layer,))})),
         hit_reasons=tuple(dict.fromkeys(reason for member in group for reason in member.hit_reasons)),
         relevance=max(member.relevance for member in group),

@@ -69,10 +69,11 @@ class Candidate:
     """One thing that a lane nominated.
 
     ``(kind, key)`` identifies it within a call. ``source_key`` groups candidates that stand for
-    the same piece of a document, within one ``scope`` (a context). ``text`` is what a reader gets; None while it is not loaded
-    (such a candidate cannot be selected). ``relevance`` is an absolute signal in 0..1, such as
-    the share of the query's idf mass that the text covers; it is comparable between calls.
-    ``position`` orders candidates of one source as the document does.
+    the same piece of a document, within one ``scope`` (a context). ``text`` is what a reader gets;
+    None while it is not loaded (such a candidate cannot be selected). ``relevance`` is an absolute
+    signal in 0..1, such as the share of the query's idf mass that the text covers; it is comparable
+    between calls. A candidate that ``is_gone`` was nominated, but has no live row behind it. One
+    that ``is_protected`` is selected wherever it fits, whatever other lanes put before it.
     """
 
     kind: str
@@ -90,13 +91,13 @@ class Candidate:
     hit_reasons: tuple[str, ...] = ()
     fused_score: float = 0.0
     relevance: float = 0.0
-    position: int = 0
     text: str | None = None
     citation: Citation | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
     scope: str = ""
     merged_count: int = 1
     is_protected: bool = False
+    is_gone: bool = False
 
     @property
     def identity(self) -> tuple[str, str]:

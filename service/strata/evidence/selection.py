@@ -37,9 +37,14 @@ def assemble(candidates: Iterable[Candidate], policy: Policy, render: Render) ->
     """
     fused = fuse(candidates, policy.weights)
     merged, omitted = merge_by_source_key(fused, policy.weights)
-    eligible = [candidate for candidate in merged if candidate.relevance >= policy.floor]
-    omitted += [Omission(item, Reason.BELOW_FLOOR) for item in merged if item.relevance < policy.floor]
-    distinct, near = drop_near_duplicates(eligible)
+    eligible = [item for item in merged if item.relevance >= policy.floor and not item.is_gone]
+    omitted += [Omission(item, Reason.GONE) for item in merged if item.is_gone]
+    omitted += [
+        Omission(item, Reason.BELOW_FLOOR) for item in merged if item.relevance < policy.floor and not item.is_gone
+    ]
+    # Under a ceiling any number may be skipped before the last that fits, so all are compared.
+    wanted = policy.top_k if policy.limits == Limits() else len(eligible)
+    distinct, near = drop_near_duplicates(eligible, wanted)
     omitted += near
     ordered = protect(diversify(distinct, policy.top_k), policy.top_k)
     kept, cut, spend = select(ordered, policy, render)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
-from litestar import Controller, delete, get, post, put
+from litestar import Controller, Request, delete, get, post, put
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, QueryParameter
 from msgspec import Meta, Struct, structs
 
 from strata.errors import CONFLICT, CONTEXT_NOT_FOUND, HINT_NOT_FOUND, INVALID_REQUEST, StrataError
 from strata.hints.schemas import MAX_HINTS_PER_CALL, MAX_PAGE, HintEntry, HintInput, HintOrigin, HintReport
 from strata.hints.service import HintService
 from strata.platform.openapi import documented
+from strata.platform.problems import read_body
 
 _INPUT = {
     "title": "Vacation policy",
@@ -82,12 +83,12 @@ class HintController(Controller):
         operation_id="putHints",
         summary="Store curated hints",
         status_code=200,
-        opt=documented(request={"hints": [_INPUT]}, response=_REPORT, errors=(CONFLICT,)),
+        opt=documented(request_type=HintsBody, request={"hints": [_INPUT]}, response=_REPORT, errors=(CONFLICT,)),
     )
     async def put_hints(
         self,
+        request: Request[Any, Any, Any],
         context: FromPath[str],
-        data: JSONBody[HintsBody],
         hints: NamedDependency[HintService],
         tenant: NamedDependency[UUID],
     ) -> HintReport:
@@ -96,7 +97,7 @@ class HintController(Controller):
         One with an id replaces that hint; one without replaces the curated hint of the same title,
         or is new. A context that does not exist is made.
         """
-        return await hints.put(tenant, context, data.hints)
+        return await hints.put(tenant, context, read_body(request, HintsBody).hints)
 
     @get(
         "/{hint_id:uuid}",
@@ -118,17 +119,18 @@ class HintController(Controller):
         "/{hint_id:uuid}",
         operation_id="putHint",
         summary="Replace a curated hint",
-        opt=documented(request=_INPUT, response=_REPORT, errors=(CONFLICT,)),
+        opt=documented(request_type=HintInput, request=_INPUT, response=_REPORT, errors=(CONFLICT,)),
     )
     async def put_hint(
         self,
+        request: Request[Any, Any, Any],
         context: FromPath[str],
         hint_id: FromPath[UUID],
-        data: JSONBody[HintInput],
         hints: NamedDependency[HintService],
         tenant: NamedDependency[UUID],
     ) -> HintReport:
         """Store one curated hint under its id, making it where there is none."""
+        data = read_body(request, HintInput)
         if data.id not in {None, hint_id}:
             raise StrataError(INVALID_REQUEST, "The id is not that of the path.", pointer="/id")
         return await hints.put(tenant, context, [structs.replace(data, id=hint_id)], pointer="")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
-from litestar import Controller, delete, get, patch, post
+from litestar import Controller, Request, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath
 from msgspec import Struct
 
 from strata.errors import CONTEXT_EXISTS, CONTEXT_NOT_FOUND
 from strata.knowledge.schemas import ContextView, CreateContext, UpdateContext
 from strata.knowledge.service import ContextService
 from strata.platform.openapi import documented
+from strata.platform.problems import read_body
 
 _EXAMPLE = {
     "id": "01981c2b-5c7f-7d3c-9f0a-4b1e2d3c4b5a",
@@ -53,15 +55,20 @@ class ContextController(Controller):
         operation_id="createContext",
         summary="Create a context",
         opt=documented(
+            request_type=CreateContext,
             request={"name": "handbook", "description": "The employee handbook."},
             response=_EXAMPLE,
             errors=(CONTEXT_EXISTS,),
         ),
     )
     async def create_context(
-        self, data: JSONBody[CreateContext], contexts: NamedDependency[ContextService], tenant: NamedDependency[UUID]
+        self,
+        request: Request[Any, Any, Any],
+        contexts: NamedDependency[ContextService],
+        tenant: NamedDependency[UUID],
     ) -> ContextView:
         """Make an empty context under a name that no other has."""
+        data = read_body(request, CreateContext)
         return await contexts.create(tenant, data.name, data.description)
 
     @get(
@@ -81,6 +88,7 @@ class ContextController(Controller):
         operation_id="updateContext",
         summary="Rename or describe a context",
         opt=documented(
+            request_type=UpdateContext,
             request={"description": "The handbook of 2026."},
             response=_EXAMPLE,
             errors=(CONTEXT_NOT_FOUND, CONTEXT_EXISTS),
@@ -88,12 +96,13 @@ class ContextController(Controller):
     )
     async def update_context(
         self,
+        request: Request[Any, Any, Any],
         context: FromPath[str],
-        data: JSONBody[UpdateContext],
         contexts: NamedDependency[ContextService],
         tenant: NamedDependency[UUID],
     ) -> ContextView:
         """Change name or description; a field that is null or absent stays as it is. The id never changes."""
+        data = read_body(request, UpdateContext)
         return await contexts.update(tenant, context, name=data.name, description=data.description)
 
     @delete(

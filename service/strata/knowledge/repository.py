@@ -21,6 +21,7 @@ class ContextRow:
     passages_revision: int
     hints_revision: int
     config_revision: int
+    languages: list[str]
     created_at: datetime
 
 
@@ -37,7 +38,7 @@ async def find(connection: Connection, tenant: UUID, ids: Sequence[UUID], names:
     rows = await connection.fetch(
         """
         SELECT context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
         FROM context WHERE tenant_id = $1 AND (context_id = ANY($2) OR name = ANY($3))
         ORDER BY name COLLATE "C"
         """,
@@ -53,7 +54,7 @@ async def list_all(connection: Connection, tenant: UUID) -> list[ContextRow]:
     rows = await connection.fetch(
         """
         SELECT context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
         FROM context WHERE tenant_id = $1
         ORDER BY name COLLATE "C"
         """,
@@ -69,7 +70,7 @@ async def insert(connection: Connection, tenant: UUID, context: UUID, name: str,
         INSERT INTO context (tenant_id, context_id, name, description) VALUES ($1, $2, $3, $4)
         ON CONFLICT (tenant_id, name) DO NOTHING
         RETURNING context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
         """,
         tenant,
         context,
@@ -89,7 +90,7 @@ async def update(
         SET name = coalesce($3, name), description = coalesce($4, description), config_revision = config_revision + 1
         WHERE tenant_id = $1 AND context_id = $2
         RETURNING context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
         """,
         tenant,
         context,
@@ -127,13 +128,24 @@ async def hold(connection: Connection, tenant: UUID, context: UUID) -> bool:
     )
 
 
-async def bump_passages(connection: Connection, tenant: UUID, context: UUID) -> int | None:
-    """Move the passages revision and return it. Holds the row to the end: call it last."""
+async def bump_passages(
+    connection: Connection, tenant: UUID, context: UUID, languages: Sequence[str] = ()
+) -> int | None:
+    """Move the passages revision, add ``languages`` to those analysed, and return the revision.
+
+    Holds the row to the end of the unit of work: call it last.
+    """
     revision: int | None = await connection.fetchval(
-        "UPDATE context SET passages_revision = passages_revision + 1 "
-        "WHERE tenant_id = $1 AND context_id = $2 RETURNING passages_revision",
+        """
+        UPDATE context
+        SET passages_revision = passages_revision + 1,
+            languages = CASE WHEN languages @> $3::text[] THEN languages
+                             ELSE ARRAY(SELECT DISTINCT unnest(languages || $3::text[]) ORDER BY 1) END
+        WHERE tenant_id = $1 AND context_id = $2 RETURNING passages_revision
+        """,
         tenant,
         context,
+        list(languages),
     )
     return revision
 

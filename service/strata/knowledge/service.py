@@ -165,9 +165,15 @@ class ContextService:
         if not await repository.hold(connection, tenant, context):
             raise _not_found(str(context), None)
 
-    async def bump_passages(self, connection: Connection, tenant: UUID, context: UUID) -> None:
-        """Move the passages revision; the last statement of a unit of work that changed passages."""
-        await repository.bump_passages(connection, tenant, context)
+    async def bump_passages(
+        self, connection: Connection, tenant: UUID, context: UUID, languages: Sequence[str] = ()
+    ) -> None:
+        """Move the passages revision; the last statement of a unit of work that changed passages.
+
+        ``languages`` are those by whose rules the passages were analysed: questions are analysed
+        by the rules of all of a context's.
+        """
+        await repository.bump_passages(connection, tenant, context, languages)
 
 
 def _encodable(ref: str) -> bool:

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import UniqueConstraint
 from sqlmodel import SQLModel
 
-from strata.platform.tables import bigint, created, text, uuid
+from strata.platform.tables import bigint, created, text, texts, uuid
 
 
 class Tenant(SQLModel, table=True):
@@ -25,7 +25,7 @@ class Context(SQLModel, table=True):
     """A knowledge base, addressed by id or by its unique name.
 
     The revision counters move with every change of their kind, in the same transaction: caches
-    and traces bind to them.
+    and traces bind to them. ``languages`` are those by whose rules its passages were analysed.
     """
 
     __tablename__ = "context"
@@ -39,4 +39,5 @@ class Context(SQLModel, table=True):
     passages_revision: int = bigint(server_default="0")
     hints_revision: int = bigint(server_default="0")
     config_revision: int = bigint(server_default="0")
+    languages: list[str] = texts()
     created_at: datetime = created()

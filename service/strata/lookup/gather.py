@@ -11,7 +11,9 @@ from uuid import UUID
 
 from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
 from strata.hints.matching import HintGuidance, HintMatch, guidance
+from strata.hints.schemas import HintEntry, HintOrigin
 from strata.hints.service import HintService
+from strata.hints.targets import split_target
 from strata.knowledge.repository import ContextRow
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
@@ -69,7 +71,10 @@ class _Hit:
 
 
 class Gatherer:
-    """The lanes over one connection. Make one for each lookup; ``running`` names the lane at work."""
+    """The lanes over one connection. Make one for each lookup.
+
+    ``running`` names the lane at work, ``skipped`` those left out, each with its reason.
+    """
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class Gatherer:
         lexical: LexicalIndex,
         per_lane: int,
         granularity: Granularity,
+        floor: float,
         skipped: dict[str, str],
     ) -> None:
         self._tenant = tenant
@@ -90,7 +96,8 @@ class Gatherer:
         self._lexical = lexical
         self._per_lane = max(per_lane, 2 * plan.top_k)
         self._granularity = granularity
-        self._skipped = skipped
+        self._floor = floor
+        self.skipped = skipped
         self.running: str | None = None
         self.connection: Connection
 
@@ -98,7 +105,7 @@ class Gatherer:
         """Run every lane that the plan asks for; a lane in ``skipped`` is reported with its reason."""
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts, pointer="/context")
-        gathered = Gathered(contexts, analyse_query(self._plan.query))
+        gathered = Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts)))
         await self._match_hints(gathered)
         hits = await self._lexical_hits(gathered)
         expanded = await self._expanded_hits(gathered)
@@ -112,27 +119,23 @@ class Gatherer:
         """Return the sources of the lexical lane's passages, best first, each once."""
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
-        hits = await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query)))
+        hits = await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts))))
         rows = await self._rows(hits, 0)
         return list(dict.fromkeys(rows[hit.context, hit.passage].path for hit in hits))
 
     async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
-        """Return the candidates with the texts of ``wanted`` loaded; one that is gone meanwhile drops out."""
+        """Return the candidates with the texts of ``wanted`` loaded; one without a row is marked as gone."""
         pairs = [_passage_of(item) for item in wanted]
         rows = await repository.passage_rows(
             self.connection, self._tenant, [pair[0] for pair in pairs], [pair[1] for pair in pairs], len(pairs)
         )
         loaded = {(row.context_id, row.passage_id): row for row in rows}
         asked = {item.identity for item in wanted}
-        renewed = []
-        for item in candidates:
-            row = loaded.get(_passage_of(item)) if item.identity in asked else None
-            renewed.append(replace(item, text=row.text, metadata=row.metadata or {}) if row else item)
-        return renewed
+        return [_loaded(item, loaded.get(_passage_of(item))) if item.identity in asked else item for item in candidates]
 
     async def _lexical_hits(self, gathered: Gathered) -> list[_Hit]:
-        if Layer.L1 not in self._plan.layers or LEXICAL in self._skipped:
-            gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason=self._skipped.get(LEXICAL, "not requested"))
+        if Layer.L1 not in self._plan.layers or LEXICAL in self.skipped:
+            gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason=self.skipped.get(LEXICAL, "not requested"))
             return []
         if not gathered.terms:
             gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason="the query has no searchable terms")
@@ -144,7 +147,7 @@ class Gatherer:
             base = replace(self._plan.source_filter, categories=categories)
             reasons = tuple(f"CATEGORY_FILTER:{name}" for name in categories)
             hits = await self._search(gathered, base, reasons)
-            if categories and sum(hit.relevance > 0 for hit in hits) < self._plan.top_k:
+            if categories and sum(hit.relevance >= self._floor for hit in hits) < self._plan.top_k:
                 known = {(hit.context, hit.passage) for hit in hits}
                 relaxed = await self._search(gathered, self._plan.source_filter, ("CATEGORY_FILTER_RELAXED",))
                 extra = [hit for hit in relaxed if (hit.context, hit.passage) not in known]
@@ -159,7 +162,11 @@ class Gatherer:
     async def _expanded_hits(self, gathered: Gathered) -> list[_Hit]:
         """Search once more with the names that confident hints add, where they add any term."""
         known = {term.token for term in gathered.terms}
-        added = [term for term in analyse_query(gathered.guidance.extra_terms_text) if term.token not in known]
+        added = [
+            term
+            for term in analyse_query(gathered.guidance.extra_terms_text, languages_of(gathered.contexts))
+            if term.token not in known
+        ]
         if not added or not gathered.lanes[LEXICAL].ran:
             return []
         started = time.perf_counter()
@@ -223,6 +230,7 @@ class Gatherer:
         for rank, hit in enumerate(hits, 1):
             row = rows.get((hit.context, hit.passage))
             if row is None:
+                candidates.append(_gone(hit, rank))
                 continue
             reasons = [f"L1_RANK:{rank}", f"L1_LEXICAL:{rank}", *hit.reasons]
             places = [LaneRank(LEXICAL, rank, hit.score)]
@@ -230,16 +238,22 @@ class Gatherer:
                 in_category += 1
                 places.append(LaneRank(CATEGORY, in_category, hit.score))
                 reasons.append("L0_HINT_BOOST")
-            if HINTS in self._skipped:
+            if HINTS in self.skipped:
                 reasons.append("FALLBACK_L1_ONLY")
-            candidate = self._passage(row, Layer.L1, tuple(places), tuple(reasons))
-            candidates.append(replace(candidate, relevance=hit.relevance, is_protected=rank == 1))
+            candidates.append(
+                self._passage(
+                    row, Layer.L1, tuple(places), tuple(reasons), relevance=hit.relevance, is_protected=rank == 1
+                )
+            )
         return candidates
 
     def _expanded_candidates(self, hits: Sequence[_Hit], rows: dict[tuple[UUID, int], PassageRow]) -> list[Candidate]:
         return [
-            replace(
-                self._passage(row, Layer.L1, (LaneRank(EXPANDED, rank, hit.score),), ("L0_HINT_BOOST",)),
+            self._passage(
+                row,
+                Layer.L1,
+                (LaneRank(EXPANDED, rank, hit.score),),
+                ("L0_HINT_BOOST",),
                 relevance=hit.relevance,
             )
             for rank, hit in enumerate(hits, 1)
@@ -247,8 +261,8 @@ class Gatherer:
         ]
 
     async def _match_hints(self, gathered: Gathered) -> None:
-        if Layer.L0 not in self._plan.layers or HINTS in self._skipped:
-            gathered.lanes[HINTS] = LaneTrace(ran=False, reason=self._skipped.get(HINTS, "not requested"))
+        if Layer.L0 not in self._plan.layers or HINTS in self.skipped:
+            gathered.lanes[HINTS] = LaneTrace(ran=False, reason=self.skipped.get(HINTS, "not requested"))
             return
         started = time.perf_counter()
         self.running = HINTS
@@ -269,10 +283,10 @@ class Gatherer:
         """Let each hint nominate the passages of its targets, or itself where it has none."""
         targets = _Targets(gathered.candidates, rows)
         wanted = [
-            (match.entry.context_id, *_split(target))
+            (match.entry.context_id, *split_target(target))
             for match in gathered.hints
             for target in match.entry.targets
-            if targets.find(match.entry.context_id, *_split(target)) is None
+            if targets.find(match.entry.context_id, *split_target(target)) is None
         ]
         await self._resolve(targets, list(dict.fromkeys(wanted)))
         nominated: list[Candidate] = []
@@ -284,10 +298,11 @@ class Gatherer:
             found = [
                 row
                 for target in match.entry.targets
-                if (row := targets.find(match.entry.context_id, *_split(target))) is not None and self._passes(row)
+                if (row := targets.find(match.entry.context_id, *split_target(target))) is not None
+                and self._passes(row)
             ]
             nominated += [self._hinted(row, match, place) for row in found]
-            if not found and match.entry.summary and self._plan.source_filter.is_empty:
+            if not found and match.entry.summary and self._is_asked(match.entry):
                 nominated.append(_summary(match, place))
         return nominated
 
@@ -321,26 +336,36 @@ class Gatherer:
             return False
         return not self._plan.categories or row.category in self._plan.categories
 
+    def _is_asked(self, entry: HintEntry) -> bool:
+        """Tell whether a hint passes the filters by itself; only its category can be told."""
+        categories = self._plan.categories
+        return self._plan.source_filter.is_empty and (not categories or entry.category in categories)
+
     def _hinted(self, row: PassageRow, match: HintMatch, place: LaneRank) -> Candidate:
-        candidate = self._passage(row, Layer.L0, (place,), (*match.reasons, "L0_HINT_BOOST"))
-        return replace(
-            candidate,
-            title=match.entry.title if match.entry.origin == "curated" else candidate.title,
-            relevance=match.strength if match.is_confident else match.strength / 2,
-        )
+        title = match.entry.title if match.entry.origin is HintOrigin.CURATED else None
+        reasons = (*match.reasons, "L0_HINT_BOOST", *(("FALLBACK_L0_ONLY",) if LEXICAL in self.skipped else ()))
+        return self._passage(row, Layer.L0, (place,), reasons, relevance=_hint_relevance(match), title=title)
 
     def _passage(
-        self, row: PassageRow, layer: Layer, places: tuple[LaneRank, ...], reasons: tuple[str, ...]
+        self,
+        row: PassageRow,
+        layer: Layer,
+        places: tuple[LaneRank, ...],
+        reasons: tuple[str, ...],
+        *,
+        relevance: float,
+        title: str | None = None,
+        is_protected: bool = False,
     ) -> Candidate:
         key, basis = _source_key(row, self._granularity)
         return Candidate(
             kind="passage",
-            key=f"{row.context_id.hex}:{row.passage_id:020}",
+            key=_key(row.context_id, row.passage_id),
             layer=layer,
             source_key=key,
             source_key_basis=basis,
             source=row.path,
-            title=row.title,
+            title=row.title if title is None else title,
             breadcrumb=tuple(row.breadcrumb),
             anchor=row.anchor,
             category=row.category,
@@ -349,8 +374,10 @@ class Gatherer:
             hit_reasons=reasons,
             text=row.text,
             citation=_citation(row),
+            relevance=relevance,
             metadata=row.metadata or {},
             scope=row.context_id.hex,
+            is_protected=is_protected,
         )
 
 
@@ -360,8 +387,8 @@ class _Targets:
     def __init__(self, candidates: Sequence[Candidate], rows: dict[tuple[UUID, int], PassageRow]) -> None:
         self._rows: dict[tuple[UUID, str, str | None], PassageRow] = {}
         for candidate in candidates:
-            row = rows[_passage_of(candidate)]
-            if row.text is None:
+            row = rows.get(_passage_of(candidate))
+            if row is None or row.text is None:
                 continue
             self._rows.setdefault((row.context_id, row.path, None), row)
             if row.anchor is not None:
@@ -374,6 +401,11 @@ class _Targets:
         self._rows[target] = row
 
 
+def languages_of(contexts: Sequence[ContextRow]) -> list[str]:
+    """Return by whose rules the contexts' passages were analysed."""
+    return sorted({language for context in contexts for language in context.languages})
+
+
 def _distinct(*lists: Sequence[_Hit]) -> list[_Hit]:
     """Return each passage once, in the order of the first list, then of the next."""
     unique: dict[tuple[UUID, int], _Hit] = {}
@@ -382,9 +414,36 @@ def _distinct(*lists: Sequence[_Hit]) -> list[_Hit]:
     return list(unique.values())
 
 
-def _split(target: str) -> tuple[str, str | None]:
-    path, mark, anchor = target.partition("#")
-    return path, anchor if mark and anchor else None
+def _loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:
+    if row is None:
+        return replace(candidate, is_gone=True)
+    return replace(candidate, text=row.text, metadata=row.metadata or {})
+
+
+def _gone(hit: _Hit, rank: int) -> Candidate:
+    """Return what is left to say of a passage that the index has and the tables have not."""
+    return Candidate(
+        kind="passage",
+        key=_key(hit.context, hit.passage),
+        layer=Layer.L1,
+        source_key=f"rank:{Layer.L1}:{rank}",
+        source_key_basis=KeyBasis.RANK,
+        source="",
+        title="",
+        lane_ranks=(LaneRank(LEXICAL, rank, hit.score),),
+        layers=(Layer.L1,),
+        relevance=hit.relevance,
+        scope=hit.context.hex,
+        is_gone=True,
+    )
+
+
+def _key(context: UUID, passage: int) -> str:
+    return f"{context.hex}:{passage:020}"
+
+
+def _hint_relevance(match: HintMatch) -> float:
+    return match.strength if match.is_confident else match.strength / 2
 
 
 def _summary(match: HintMatch, place: LaneRank) -> Candidate:
@@ -403,7 +462,7 @@ def _summary(match: HintMatch, place: LaneRank) -> Candidate:
         lane_ranks=(place,),
         layers=(Layer.L0,),
         hit_reasons=match.reasons,
-        relevance=match.strength if match.is_confident else match.strength / 2,
+        relevance=_hint_relevance(match),
         text=entry.summary,
         metadata=entry.metadata,
         scope=entry.context_id.hex,

@@ -44,8 +44,9 @@ _EMPTY_MESSAGES: Mapping[EmptyReason, str] = {
     ),
     EmptyReason.FILTERED_OUT: "Matches exist outside the filters; relax them or ask without.",
     EmptyReason.BELOW_FLOOR: "Only passages that hardly touch the question were found; ask with more specific words.",
+    EmptyReason.BUDGET_EXCEEDED: "Evidence was found, and none of it fits the budget; raise the budget.",
     EmptyReason.EMPTY_CONTEXT: "The context holds no passages; ingest sources first.",
-    EmptyReason.LAYER_UNAVAILABLE: "A layer that could have answered is unavailable; try again later.",
+    EmptyReason.LAYER_UNAVAILABLE: "A layer that could have answered was not asked or is unavailable; ask again.",
 }
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from strata.errors import INVALID_REQUEST, StrataError
+from strata.errors import INVALID_REQUEST, MALFORMED_BODY, StrataError
 from strata.evidence.model import Layer, Limits
 from strata.lookup.repository import SourceFilter
 from strata.lookup.schemas import MAX_QUERY_CHARS, BudgetRequest, Filters, LookupQuery, LookupRequest
@@ -70,12 +70,16 @@ def decode_request(body: bytes) -> LookupRequest:
         return msgspec.json.decode(body, type=LookupRequest)
     except msgspec.ValidationError as error:
         raise invalid_field(error) from error
+    except msgspec.DecodeError as error:
+        raise StrataError(MALFORMED_BODY, f"The body is not JSON: {error}.") from error
 
 
 def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
     """Read query parameters; the pointers of what is wrong are ``?name``. Unknown names are ignored."""
     values: dict[str, object] = {}
     for name, given in parameters.items():
+        if not given:
+            continue
         values[name] = list(given) if name in _REPEATED else given[-1]
     try:
         query = msgspec.convert(values, LookupQuery, strict=False)

@@ -12,17 +12,17 @@ import structlog
 
 from strata.errors import INTERNAL, OVERLOADED, STATEMENT_TIMEOUT, StrataError
 from strata.evidence.fusion import fuse
-from strata.evidence.model import Package
+from strata.evidence.model import Package, Reason
 from strata.evidence.selection import Policy, assemble, wants_more
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lookup import repository, view
-from strata.lookup.gather import LANE_WEIGHTS, LEXICAL, TEXT_WINDOW, Gathered, Gatherer
+from strata.lookup.gather import HINTS, LANE_WEIGHTS, LEXICAL, TEXT_WINDOW, Gathered, Gatherer, languages_of
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Cutoffs, Verdict, judge
 from strata.lookup.request import Plan, decode_query, decode_request, plan_lookup
-from strata.lookup.schemas import Completeness, EmptyReason, Filters, LookupRequest, LookupResult
+from strata.lookup.schemas import EmptyReason, Filters, LookupRequest, LookupResult
 from strata.platform import telemetry
 from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
@@ -155,7 +155,7 @@ class LookupService:
                 ) as connection:
                     gathered = await gatherer.gather(connection)
                     result = await self._assembled(call, plan, gathered, gatherer, skipped)
-                    await self._record(call, _status(result), result=result, connection=connection)
+                    await self._record(call, _status(result, skipped), result=result, connection=connection)
                     return result
             except StrataError as error:
                 # A lane that timed out is left out and the other answers; without either, the failure stands.
@@ -172,6 +172,7 @@ class LookupService:
             lexical=self._lexical,
             per_lane=per_lane or self._settings.candidates_per_lane,
             granularity=self._settings.source_key_granularity,
+            floor=self._cutoffs.low,
             skipped=skipped,
         )
 
@@ -185,6 +186,7 @@ class LookupService:
     ) -> LookupResult:
         renderer = view.BlockRenderer(
             gathered.terms,
+            languages_of(gathered.contexts),
             preview_chars=self._settings.preview_chars,
             content_max_bytes=self._settings.content_max_bytes,
             with_content=plan.wants_content,
@@ -197,7 +199,7 @@ class LookupService:
             degraded=sorted(skipped),
             relaxed=gathered.is_relaxed and any("CATEGORY_FILTER_RELAXED" in c.hit_reasons for c in package.kept),
             l1_unavailable=LEXICAL in skipped,
-            empty_reason=None if package.kept else await self._why_empty(call, gathered, gatherer, skipped),
+            empty_reason=None if package.kept else await self._why_empty(call, gathered, gatherer, package),
         )
         call.details = retrieval_details(plan, gathered, package, renderer, verdict.empty_reason)
         return self._result(call, plan, package, renderer, verdict)
@@ -209,7 +211,9 @@ class LookupService:
         with telemetry.stage("assemble"):
             package = self._assemble(gathered, policy, renderer)
         while wants_more(package, policy):
-            missing = [item for item in fuse(gathered.candidates, LANE_WEIGHTS) if item.text is None]
+            missing = [
+                item for item in fuse(gathered.candidates, LANE_WEIGHTS) if item.text is None and not item.is_gone
+            ]
             with telemetry.stage("confirm"):
                 gathered.candidates = await gatherer.load_texts(
                     gathered.candidates, missing[: 2 * (policy.top_k + TEXT_WINDOW)]
@@ -222,23 +226,21 @@ class LookupService:
     def _assemble(gathered: Gathered, policy: Policy, renderer: view.BlockRenderer) -> Package:
         fused = fuse(gathered.candidates, policy.weights)
         renderer.best_score = fused[0].fused_score if fused else 1.0
-        return assemble(gathered.candidates, policy, renderer.render)
+        return assemble(fused, policy, renderer.render)
 
-    async def _why_empty(
-        self, call: _Call, gathered: Gathered, gatherer: Gatherer, skipped: dict[str, str]
-    ) -> EmptyReason:
-        if skipped:
-            return EmptyReason.LAYER_UNAVAILABLE
+    async def _why_empty(self, call: _Call, gathered: Gathered, gatherer: Gatherer, package: Package) -> EmptyReason:
+        if any(item.reason is Reason.BUDGET_EXCEEDED for item in package.omitted):
+            return EmptyReason.BUDGET_EXCEEDED
         ids = [context.context_id for context in gathered.contexts]
-        if gathered.candidates and gathered.knows_a_term:
-            return EmptyReason.BELOW_FLOOR
         if not await repository.has_passages(gatherer.connection, call.tenant, ids):
             return EmptyReason.EMPTY_CONTEXT
         if not gathered.terms:
             return EmptyReason.NO_SEARCHABLE_TERMS
+        if not gathered.lanes[LEXICAL].ran or HINTS in gatherer.skipped:
+            return EmptyReason.LAYER_UNAVAILABLE
         if gathered.has_filtered_matches:
             return EmptyReason.FILTERED_OUT
-        return EmptyReason.UNKNOWN_TERMS if not gathered.knows_a_term else EmptyReason.BELOW_FLOOR
+        return EmptyReason.BELOW_FLOOR if gathered.knows_a_term else EmptyReason.UNKNOWN_TERMS
 
     def _result(
         self, call: _Call, plan: Plan, package: Package, renderer: view.BlockRenderer, verdict: Verdict
@@ -302,7 +304,7 @@ class LookupService:
             )
 
 
-def _status(result: LookupResult) -> Status:
-    if not result.found:
-        return Status.NOT_FOUND
-    return Status.DEGRADED if result.completeness_hint is Completeness.DEGRADED else Status.SUCCESS
+def _status(result: LookupResult, skipped: dict[str, str]) -> Status:
+    if skipped:
+        return Status.DEGRADED
+    return Status.SUCCESS if result.found else Status.NOT_FOUND

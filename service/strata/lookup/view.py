@@ -26,6 +26,7 @@ OMITTED_ITEMS = 20
 class BlockRenderer:
     """Renders candidates of one call as evidence blocks; each preview is made once.
 
+    ``terms`` are those of the question, ``languages`` those of the passages (hits are marked by both).
     ``preview_chars`` bounds the preview (code points), ``content_max_bytes`` the content, primary
     and supplement texts (UTF-8). ``best_score`` scales the scores to 0..1.
     """
@@ -33,12 +34,14 @@ class BlockRenderer:
     def __init__(
         self,
         terms: Sequence[QueryTerm],
+        languages: Sequence[str],
         *,
         preview_chars: int,
         content_max_bytes: int,
         with_content: bool,
     ) -> None:
         self._terms = [term.token for term in terms]
+        self._languages = languages
         self._preview_chars = preview_chars
         self._content_max_bytes = content_max_bytes
         self._with_content = with_content
@@ -85,7 +88,9 @@ class BlockRenderer:
         known = self._previews.get(candidate.identity)
         if known is None:
             text = candidate.text or ""
-            spans: Sequence[Span] = find_spans(text, self._terms) if len(text) > self._preview_chars else []
+            spans: Sequence[Span] = (
+                find_spans(text, self._terms, self._languages) if len(text) > self._preview_chars else []
+            )
             shown = preview(text, spans, self._preview_chars)
             known = self._previews[candidate.identity] = (shown, len(shown) < len(" ".join(text.split())))
         return known

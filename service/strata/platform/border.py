@@ -7,6 +7,7 @@ line in the access log, and cancellation when the caller leaves.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 import structlog
 from litestar.types import ASGIApp, Message, Receive, Send
 
-from strata.errors import INTERNAL, INVALID_REQUEST, NOT_ACCEPTABLE, StrataError
+from strata.errors import BODY_TOO_LARGE, INTERNAL, INVALID_REQUEST, NOT_ACCEPTABLE, REQUEST_TIMEOUT, StrataError
 from strata.platform.ids import new_id
 from strata.platform.limits import BodyLimits, ClientGoneError
 from strata.platform.problems import PROBLEM_JSON, problem_body, problem_headers
@@ -26,6 +27,9 @@ LOOKUP_PATH = "/api/v1/lookup"
 CLIENT_CLOSED_REQUEST = 499
 """Logged, never sent: the caller left before the answer (nginx's number)."""
 
+_NO_METHOD = "NONE"
+_DRAIN_SECONDS = 1.0
+_DRAIN_BYTES = 16 * 1024 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _ACCEPTABLE = ("*/*", "application/*", "application/json", "application/problem+json")
 _log = structlog.get_logger("strata.http")
@@ -59,7 +63,7 @@ class Border:
             server_span(scope["method"], headers) as current,
             structlog.contextvars.bound_contextvars(request_id=_request_id(headers)),
         ):
-            answer = _Answer(send, head_only=scope["method"] == "HEAD")
+            answer = _Answer(send, method=str(scope["method"]))
             started = time.perf_counter()
             method = str(scope["method"])
             try:
@@ -77,11 +81,16 @@ class Border:
         if scope["method"] == "HEAD":
             # Routes answer GET; HEAD is the same answer without its body (RFC 9110, 9.3.2).
             scope["method"] = "GET"
+        elif scope["method"] == "OPTIONS":
+            # The refusal of a method that no route knows has the whole Allow header, for every path.
+            scope["method"] = _NO_METHOD
         try:
             _check_head(scope, headers)
             await self._app(scope, receive, answer.send)
         except StrataError as error:
             await answer.problem(error, path)
+            if error.kind in {BODY_TOO_LARGE, REQUEST_TIMEOUT}:
+                await _drain(receive)
         except ClientGoneError:
             return
         except Exception as error:  # noqa: BLE001 - the last net: no failure leaves without a problem document
@@ -89,20 +98,37 @@ class Border:
             await answer.problem(StrataError(INTERNAL, "The request failed on our side."), path)
 
 
+async def _drain(receive: Receive) -> None:
+    """Read on for a moment, keeping nothing: closing at once would reset the connection under the answer."""
+    read = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while read < _DRAIN_BYTES:
+                message: Any = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+                read += len(message.get("body", b""))
+
+
 class _Answer:
     """The sending side of one request: adds headers, notes the status, drops the body of a HEAD."""
 
-    def __init__(self, send: Send, *, head_only: bool) -> None:
+    def __init__(self, send: Send, *, method: str) -> None:
         self._send = send
-        self._head_only = head_only
+        self._method = method
+        self._without_body = method == "HEAD"
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         """Pass one message on."""
         if message["type"] == "http.response.start":
+            if self._method == "OPTIONS" and message["status"] == 405:
+                self._without_body = True
+                allow = [(name, value) for name, value in message.get("headers", []) if name.lower() == b"allow"]
+                message = {"type": "http.response.start", "status": 204, "headers": allow}
             self.status = message["status"]
             message["headers"] = [*message.get("headers", []), *_identity_headers()]
-        elif message["type"] == "http.response.body" and self._head_only:
+        elif message["type"] == "http.response.body" and self._without_body:
             message["body"] = b""
         await self._send(message)
 

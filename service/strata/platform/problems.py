@@ -139,7 +139,7 @@ def handle_strata_error(request: Request[Any, Any, Any], error: StrataError) -> 
 
 def handle_validation(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
     """Answer 400 with a pointer for each field that is wrong."""
-    errors = list(_field_errors(request, error))[:_MAX_ERRORS]
+    errors = list(_field_errors(error))[:_MAX_ERRORS]
     return _response(request, invalid_fields(errors))
 
 
@@ -186,14 +186,12 @@ EXCEPTION_HANDLERS: dict[type[Exception] | int, Any] = {
 }
 
 
-def _field_errors(request: Request[Any, Any, Any], error: ValidationException) -> Iterator[FieldError]:
+def _field_errors(error: ValidationException) -> Iterator[FieldError]:
     listed = error.extra if isinstance(error.extra, list) else []
     for item in listed:
         source, key = item.get("source"), str(item.get("key", ""))
         message = _sentence(str(item.get("message", "")))
-        if source == "body" or key == "data":
-            yield from _body_errors(request)
-        elif source == "path":
+        if source == "path":
             yield FieldError(pointer=f"{{{key}}}", detail=message)
         elif source in {"header", "cookie"}:
             yield FieldError(pointer=f"{source}:{key}", detail=message)
@@ -206,15 +204,6 @@ def _field_errors(request: Request[Any, Any, Any], error: ValidationException) -
 def _camel(name: str) -> str:
     head, *tail = name.split("_")
     return head + "".join(part.title() for part in tail)
-
-
-def _body_errors(request: Request[Any, Any, Any]) -> Iterator[FieldError]:
-    field = request.route_handler.parsed_data_field
-    state = request.scope.get("state", {})
-    if field is None or JSON_BODY_STATE not in state:
-        yield FieldError(pointer="", detail="A JSON body is required.")
-        return
-    yield from struct_errors(state[JSON_BODY_STATE], field.annotation)
 
 
 def struct_errors(value: Any, wanted: Any) -> Iterator[FieldError]:
@@ -241,7 +230,7 @@ def struct_errors(value: Any, wanted: Any) -> Iterator[FieldError]:
 
 def _convert_error(value: Any, wanted: Any) -> Iterator[FieldError]:
     try:
-        msgspec.convert(value, wanted, strict=False)
+        msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
         message = str(error)
         match = _AT.search(message)
@@ -270,8 +259,8 @@ def _sentence(message: str) -> str:
 def read_body(request: Request[Any, Any, Any], wanted: type[T]) -> T:
     """Return the JSON body that the border decoded, as ``wanted``.
 
-    For bodies whose strings may hold what JSON decoders refuse (lone surrogates), which the
-    normaliser of documents counts and takes out. Raises ``invalid_request`` with every wrong field.
+    Documents may hold strings that JSON decoders refuse (lone surrogates); their normaliser counts
+    them and takes them out. Raises ``invalid_request`` with every wrong field.
     """
     state = request.scope["state"]
     if JSON_BODY_STATE not in state:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import os
+import signal
 import socket
 import tempfile
 import threading
@@ -33,6 +34,8 @@ GRACE_SECONDS = 30
 """How long calls in flight may take to finish after SIGTERM."""
 
 _READY_SECONDS = 120
+_PARENT_VARIABLE = "STRATA_SERVER_PID"
+_PARENT_POLL_SECONDS = 0.5
 _log = structlog.get_logger(__name__)
 
 
@@ -49,6 +52,7 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
     settings = msgspec.structs.replace(settings, port=_free_port(settings))
     with _prepared_database(settings), _drain_file() as drain:
         _export(settings)
+        os.environ[_PARENT_VARIABLE] = str(os.getpid())
         if on_ready is not None:
             waiter = threading.Thread(target=_announce, args=(settings, on_ready), name="strata-ready", daemon=True)
             waiter.start()
@@ -68,6 +72,23 @@ def serve(settings: Settings, *, on_ready: Callable[[str], None] | None = None) 
         server.drain_file = drain
         server.drain_seconds = settings.shutdown_delay_seconds
         server.serve()
+
+
+def end_with_parent() -> None:
+    """Make this worker stop, as on SIGTERM, when the process that started it is gone.
+
+    A killed server would otherwise leave workers that hold its port. Does nothing elsewhere.
+    """
+    parent = os.environ.get(_PARENT_VARIABLE)
+    if parent is None or os.getppid() != int(parent):
+        return
+
+    def watch() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(_PARENT_POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="strata-parent", daemon=True).start()
 
 
 class _GracefulServer(Server):  # type: ignore[misc, valid-type]  # granian chooses the class at import

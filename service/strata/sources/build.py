@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from strata.sources.metadata import describe
 from strata.sources.model import Built, Given, Refused, Same, Stage, Task
 from strata.sources.readers import FORMATS, beir_document, detect_format, read_document, refuse
 from strata.text.document import Document, Passage, Section
-from strata.text.languages import DEFAULT_LANGUAGE
+from strata.text.languages import DEFAULT_LANGUAGE, detect_language, resolve_language
 from strata.text.normalise import add_changes
 from strata.text.passages import build_passages
 from strata.text.sections import build_sections
@@ -28,6 +29,7 @@ BUILD_VERSION = 1
 
 MAX_PASSAGES = 1 << SERIAL_BITS
 _HEAD_BYTES = 64 * 1024
+_DETECTABLE_CHARS = 300
 
 _log = structlog.get_logger(__name__)
 
@@ -112,7 +114,7 @@ def build(loaded: Loaded) -> tuple[Built, list[Analysis]] | Refused:
     except MemoryError:
         return _refused(loaded.task, refuse("memory", "Reading it takes too much memory."), stage)
     except Exception as error:  # noqa: BLE001  whatever one document does to the code, the next one is read
-        _log.exception("ingest.build_failed", stage=stage, format=loaded.format)
+        log_defect("ingest.build_failed", error, format=loaded.format)
         return _refused(loaded.task, failed(error), stage)
 
 
@@ -147,6 +149,14 @@ def build_all(loaded: Iterable[Loaded]) -> Batch:
     return Batch(built, refused, (), build_segments(analysed))
 
 
+def log_defect(event: str, error: Exception, **fields: str) -> None:
+    """Log where our code failed, without the values around it: they hold the document."""
+    places = [
+        f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    _log.error(event, error=type(error).__name__, places=places[-8:], **fields)
+
+
 def failed(error: Exception) -> StrataError:
     """Return what stands for a defect of ours that one document brought out."""
     return StrataError(INTERNAL, f"It failed on this document ({type(error).__name__}).")
@@ -168,7 +178,7 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
     changes = dict(task.changes)
     add_changes(changes, document.changes)
     content = document.text.encode()
-    language = described.language or DEFAULT_LANGUAGE
+    language = _language(described.language, document.text)
     analyses = [_analysis(described.title, sections, passage, language) for passage in passages]
     source = Built(
         path=task.path,
@@ -180,6 +190,7 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
         media_type=task.given.media_type,
         category=described.category,
         language=described.language,
+        analysed_as=language,
         tags=described.tags,
         source_key=described.source_key,
         source_key_basis=described.source_key_basis,
@@ -195,6 +206,15 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
         passage_sha256=[_range_sha256(content, passage) for passage in passages],
     )
     return source, analyses
+
+
+def _language(declared: str | None, text: str) -> str:
+    """Return by whose rules a document is analysed: its own, those its words speak for, or those of English.
+
+    A short text is not asked: a few function words may be those of several languages.
+    """
+    guessed = detect_language(text) if len(text) >= _DETECTABLE_CHARS else None
+    return resolve_language(declared) or guessed or DEFAULT_LANGUAGE
 
 
 def _range_sha256(content: bytes, passage: Passage) -> bytes:

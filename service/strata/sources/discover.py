@@ -60,7 +60,7 @@ class Survey:
 
 
 def survey(roots: Iterable[Path]) -> Survey:
-    """Walk the roots in the order given, each in the order of its names.
+    """Walk the roots in the order given; the files of a folder come by name, then its folders by name.
 
     A folder is walked whole: hidden names are passed over, a folder is entered once however many
     links lead to it, unknown extensions are counted. A folder with ``corpus.jsonl`` beside

@@ -123,6 +123,7 @@ class Built:
     media_type: str | None
     category: str | None
     language: str | None
+    analysed_as: str
     tags: tuple[str, ...]
     source_key: str | None
     source_key_basis: str | None

@@ -21,7 +21,7 @@ from strata.lanes.lexical.segment import SERIAL_BITS, SegmentData, merge_segment
 from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
 from strata.sources import write_repository as repository
-from strata.sources.build import Batch, failed
+from strata.sources.build import Batch, failed, log_defect
 from strata.sources.discover import refusal
 from strata.sources.model import Built, Known, Refused, Same
 from strata.sources.write_repository import Placed
@@ -68,7 +68,7 @@ class Store:
             raise
         except Exception as error:  # noqa: BLE001  whatever one document does, the others are written
             if len(batch.built) == 1:
-                _log.exception("ingest.store_failed", format=batch.built[0].format)
+                log_defect("ingest.store_failed", error, format=batch.built[0].format)
                 return Written(refused=[_refused(batch.built[0], error)])
         result = Written()
         for alone in _each_alone(batch):
@@ -139,7 +139,8 @@ class Store:
         for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
             await add_segment(connection, tenant, context, segment)
         await self._hints.replace_for_sources(connection, tenant, context, [_offered(item) for item in placed])
-        await self._contexts.bump_passages(connection, tenant, context)
+        languages = {item.source.analysed_as for item in placed}
+        await self._contexts.bump_passages(connection, tenant, context, sorted(languages))
         return Written([(item, revisions[item.source_id]) for item in placed], same)
 
 

@@ -102,7 +102,7 @@ class PassageRow(SQLModel, table=True):
 
     __tablename__ = "passage"
     __table_args__ = (
-        Index("passage_source_idx", "tenant_id", "context_id", "source_id", "section_ordinal"),
+        Index("passage_source_idx", "source_id", "context_id", "tenant_id", "section_ordinal"),
         source_foreign_key(),
     )
 

@@ -227,4 +227,4 @@ async def delete_sources(connection: Connection, tenant: UUID, context: UUID, so
 
 async def analyse(connection: Connection) -> None:
     """Refresh the planner's statistics of the tables that others refer to."""
-    await connection.execute("ANALYZE source, passage, hint_entry")
+    await connection.execute("ANALYZE source, passage, hint_entry, hint_key")

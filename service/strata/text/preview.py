@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 ELLIPSIS = "…"
 _SENTENCE_END = re.compile(r"[.!?。！？…]['\"”’)\]」』]*\s*")
-_SPACE = re.compile(r"\s+")
+_SPACE = re.compile(r"\s{2,}|[^\S ]")  # all white space that is not one plain space already
 _SPACELESS = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿]")
 
 Span = tuple[int, int, str]
@@ -37,16 +37,15 @@ def preview(text: str, spans: Sequence[Span], max_chars: int) -> str:
 
 def _flatten(text: str, spans: Sequence[Span]) -> tuple[str, list[Span]]:
     """Collapse white space, carrying the spans along."""
+    begin, text = len(text) - len(text.lstrip()), text.rstrip()
     pieces: list[str] = []
-    shifts: list[tuple[int, int]] = []
-    last = length = 0
-    stripped = len(text) - len(text.lstrip())
-    for match in _SPACE.finditer(text):
+    shifts = [(begin, begin)]
+    last, length = begin, 0
+    for match in _SPACE.finditer(text, begin):
         pieces.append(text[last : match.start()])
         length += match.start() - last
-        glue = "" if match.end() == stripped or match.end() == len(text) else " "
-        pieces.append(glue)
-        length += len(glue)
+        pieces.append(" ")
+        length += 1
         last = match.end()
         shifts.append((last, last - length))
     pieces.append(text[last:])

@@ -7,9 +7,8 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from strata.text.forms import unit_forms
 from strata.text.languages import DEFAULT_LANGUAGE, detect_language, resolve_language
-from strata.text.tokenise import UNIT, QueryTerm, is_run, normalise, run_forms
+from strata.text.tokenise import UNIT, QueryTerm, is_run, normalise, run_forms, unit_tokens
 
 # A starter with the marks that may compose with it: NFKC never reaches across two of these.
 _CLUSTER = re.compile("(?s).[\u0300-\u036f\u0591-\u06ff\u0900-\u0dff\u1100-\u11ff\u3099\u309a\uff9e\uff9f]*")
@@ -45,8 +44,10 @@ def find_spans(text: str, terms: Collection[str], languages: Sequence[str] = ())
 def _unit_spans(match: re.Match[str], wanted: frozenset[str], languages: Sequence[str]) -> Iterator[Span]:
     unit = match.group()
     if not is_run(unit):
-        tokens = {form.token for language in languages for form in unit_forms(unit, language)}
-        yield from (Span(match.start(), match.end(), token) for token in tokens & wanted)
+        for language in languages:
+            for token in unit_tokens(unit, language):
+                if token in wanted:
+                    yield Span(match.start(), match.end(), token)
         return
     places = [match.start() + at for at, char in enumerate(unit) if not char.isspace()]
     run = "".join(char for char in unit if not char.isspace())

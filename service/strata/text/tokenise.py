@@ -96,6 +96,11 @@ def normalise(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
+def unit_tokens(unit: str, language: str) -> tuple[str, ...]:
+    """Return the tokens of a unit that is no run, from memory where it was met before."""
+    return _units(language)[unit][0]
+
+
 def is_run(unit: str) -> bool:
     """Tell whether a unit is a run of a script without spaces."""
     return unit >= _FIRST_SPACELESS and _SPACELESS_START.match(unit) is not None

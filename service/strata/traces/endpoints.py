@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from litestar import Controller, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from strata.errors import CONTEXT_NOT_FOUND, INVOCATION_NOT_FOUND
+from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, INVOCATION_NOT_FOUND, StrataError
 from strata.platform.openapi import documented
 from strata.traces.schemas import InvocationPage, InvocationView, Status, WhyReport
 from strata.traces.service import MAX_PAGE, MAX_TARGET_CHARS, InvocationService
@@ -79,8 +79,8 @@ class InvocationController(Controller):
         query_text: Annotated[
             str | None, QueryParameter(name="query", description="Calls whose question holds this text.")
         ] = None,
-        since: Annotated[datetime | None, QueryParameter(description="Calls at or after this time.")] = None,
-        until: Annotated[datetime | None, QueryParameter(description="Calls before this time.")] = None,
+        since: Annotated[str | None, QueryParameter(description="Calls at or after this ISO 8601 time.")] = None,
+        until: Annotated[str | None, QueryParameter(description="Calls before this ISO 8601 time.")] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="Calls a page.")] = 50,
         cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
     ) -> InvocationPage:
@@ -93,8 +93,8 @@ class InvocationController(Controller):
             session_id=session_id,
             trace_id=trace_id,
             query=query_text,
-            since=since,
-            until=until,
+            since=_moment(since, "?since"),
+            until=_moment(until, "?until"),
             limit=limit,
             cursor=cursor,
         )
@@ -134,3 +134,14 @@ class InvocationController(Controller):
     ) -> WhyReport:
         """Say at which stage, and for which reason, a source or passage is or is not in the result."""
         return await invocations.why(tenant, invocation_id, target)
+
+
+def _moment(value: str | None, pointer: str) -> datetime | None:
+    """Read an ISO 8601 date or time; UTC where no zone is given. A plain number is no time."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError as error:
+        raise StrataError(INVALID_REQUEST, "The value is not an ISO 8601 time.", pointer=pointer) from error
