@@ -114,11 +114,10 @@ def test_a_lookup_reads_well_in_a_pipe(home):
 
 
 def test_colour_is_there_when_forced_and_off_by_no_color(home):
+    coloured = re.compile(r"\x1b\[[\d;]*3\dm")
     words = ("lookup", "parental leave", "-c", "handbook")
-    forced, _ = strata(home, *words, FORCE_COLOR="1")
-    assert "\x1b[" in forced
-    plain, _ = strata(home, *words, FORCE_COLOR="1", NO_COLOR="1")
-    assert not re.search(r"\x1b\[[\d;]*3\dm", plain)
+    assert coloured.search(strata(home, *words, FORCE_COLOR="1")[0])
+    assert not coloured.search(strata(home, *words, FORCE_COLOR="1", NO_COLOR="1")[0])
 
 
 def test_nothing_found_is_exit_code_4_and_is_recorded(home):
@@ -146,8 +145,7 @@ def test_a_missing_source_has_its_stage_and_reason(home):
     [
         (("lookup", "x", "-c", "nowhere"), "error[context_not_found]: "),
         (("sources", "show", "nothing.md", "-c", "handbook"), "error[source_not_found]: "),
-        (("lookup", "x", "-c", "handbook", "--top-k", "999"), "error[invalid_request]: "),
-        (("lookup", "\udcff", "--since", "yesterday", "-c", "handbook"), "error[invalid_request]: "),
+        (("lookup", "\udcff", "--top-k", "999", "-c", "handbook"), "error[invalid_request]: "),
     ],
 )
 def test_bad_input_is_exit_code_2_and_two_lines(home, words, error):
@@ -206,8 +204,7 @@ def test_the_doctor_says_how_to_mend_a_database_that_is_not_there(home):
 
 def test_migrate_checks_and_repeats(home):
     assert document(home, "migrate", "--check")["current"]
-    out, _ = strata(home, "migrate")
-    assert out.startswith("at revision ")
+    assert document(home, "migrate")["current"]
 
 
 def test_a_judged_set_is_scored_and_leaves_no_context_behind(home, tmp_path):

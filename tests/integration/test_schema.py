@@ -50,7 +50,7 @@ async def test_up_down_up_keeps_the_rows_of_the_revisions_that_stay(empty_dsn):
 
 async def test_concurrent_migrations_wait_for_each_other(empty_dsn):
     results = await asyncio.gather(*(migrate(empty_dsn) for _ in range(4)))
-    assert sorted(before or "" for before, _ in results)[0] == ""
+    assert any(before is None for before, _ in results)
     assert {after for _, after in results} == {head_revision()}
 
 
@@ -125,11 +125,16 @@ async def test_one_tenant_never_sees_the_rows_of_another_on_the_same_connection(
             async with database.work(tenant) as connection:
                 assert [r["name"] for r in await connection.fetch("SELECT name FROM context")] == [str(call % 2)]
                 if call % 7 == 3:
-                    raise LookupError
+                    raise LookupError  # noqa: TRY301 - the failure of a body is what is tested
                 if call % 11 == 5:
                     await asyncio.wait_for(connection.fetch("SELECT pg_sleep(5)"), 0.01)
         except (LookupError, TimeoutError):
             pass
-    assert await owner.fetchval("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()") == 0
+    assert (
+        await owner.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+        )
+        == 0
+    )
     await database.close()
     await owner.close()

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from scenario_support import CALLER, ask, doc, put, sources
 
+from scenario_support import CALLER, ask, doc, put, sources
 from strata.errors import StrataError
 from strata.lookup.schemas import EmptyReason
 from strata.platform.ids import DEFAULT_TENANT
@@ -202,7 +202,8 @@ async def test_a_lone_surrogate_is_dropped_and_a_split_pair_joined_again(service
 
 
 async def test_a_wrapped_cell_is_found_by_its_whole_word(services):
-    html = "<html><body><table><tr><th>持股比\n例</th><th>名称</th></tr><tr><td>12%</td><td>甲</td></tr></table></body></html>"
+    rows = "<tr><th>持股比\n例</th><th>名称</th></tr><tr><td>12%</td><td>甲</td></tr>"
+    html = f"<html><body><table>{rows}</table></body></html>"
     await put(services, doc("t.html", html, media_type="text/html"), doc("o.md", "别的内容。"))
     result = await ask(services, "持股比例")
     assert sources(result)[0] == "t.html"

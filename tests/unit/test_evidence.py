@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 
@@ -10,33 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evidence_support import candidate, render
 from strata.evidence.duplicates import Fingerprint, are_near_duplicates, dice, drop_near_duplicates, merge_by_source_key
 from strata.evidence.fusion import RRF_K, best_ranks, fuse, reciprocal_rank_fusion
-from strata.evidence.model import Candidate, KeyBasis, LaneRank, Layer, Limits, Reason
+from strata.evidence.model import KeyBasis, LaneRank, Layer, Limits, Reason
 from strata.evidence.selection import Policy, assemble, diversify, wants_more
 from strata.text.estimate import token_quarters, tokens_of_quarters
 
 WORDS = ["alpha", "beta", "gamma", "delta", "認証", "éclair", "42", "43", "retention", "policy"]
-
-
-def candidate(key: str = "1", **values) -> Candidate:
-    defaults = {
-        "kind": "passage",
-        "key": key,
-        "layer": Layer.L1,
-        "source_key": f"path:doc-{key}",
-        "source_key_basis": KeyBasis.PATH,
-        "source": f"doc-{key}",
-        "title": f"Title {key}",
-        "lane_ranks": (LaneRank("lexical", 1),),
-        "relevance": 0.5,
-        "text": f"text of {key}",
-    }
-    return Candidate(**{**defaults, **values})
-
-
-def render(item: Candidate, rank: int) -> str:
-    return json.dumps({"rank": rank, "text": item.text, "key": item.source_key}, ensure_ascii=False)
 
 
 candidates = st.builds(
@@ -124,7 +104,9 @@ def test_merged_counts_add_up_to_what_was_merged(pool, policy):
 
 @given(pools, st.integers(1, 8))
 def test_a_protected_candidate_is_in_the_package_whatever_hints_add(pool, top_k):
-    protected = candidate("protected", is_protected=True, lane_ranks=(LaneRank("lexical", 50),), text="unlike any other")
+    protected = candidate(
+        "protected", is_protected=True, lane_ranks=(LaneRank("lexical", 50),), text="unlike any other"
+    )
     package = assemble([*pool, protected], Policy(top_k=top_k), render)
     assert protected.identity in {item.identity for item in package.kept}
 
@@ -159,9 +141,7 @@ def test_one_source_key_gives_one_block_with_the_title_of_the_hint():
         "h", kind="hint", layer=Layer.L0, source_key="path:a.md#x", title="Curated", lane_ranks=(LaneRank("hints", 3),)
     )
     merged, omitted = merge_by_source_key(fuse([passage, hint]))
-    assert [(item.title, item.merged_count, item.layers) for item in merged] == [
-        ("Curated", 2, (Layer.L0, Layer.L1))
-    ]
+    assert [(item.title, item.merged_count, item.layers) for item in merged] == [("Curated", 2, (Layer.L0, Layer.L1))]
     assert merged[0].text == passage.text
     assert [item.reason for item in omitted] == [Reason.DUPLICATE_SOURCE]
 

@@ -300,11 +300,8 @@ def _scale_row(row: Row) -> str:
 
 def report(quality_rows: dict[str, dict[str, dict[str, float]]], rows: Sequence[Row]) -> str:
     """Return the tables as Markdown."""
-    lines = [
-        f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}. "
-        f"Run of {time.strftime('%Y-%m-%d', time.gmtime())}.",
-        "",
-    ]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    lines = [f"Machine: {machine}. Run of {time.strftime('%Y-%m-%d', time.gmtime())}.", ""]
     if quality_rows:
         lanes = ["bm25s", *LANES]
         lines += ["| set | questions | " + " | ".join(f"{lane} nDCG@10 | {lane} recall@100" for lane in lanes) + " |"]

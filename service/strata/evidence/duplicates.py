@@ -30,8 +30,9 @@ def merge_by_source_key(
 
     The best in fused order (a protected one before all) keeps its text and preview; lanes, layers
     and reasons are united, the title and breadcrumb come from a hint where one has them,
-    ``merged_count`` adds up, and the fused score is computed anew from the united ranks. A RANK key never merges across layers.
-    Returns the merged in fused order, and the others as DUPLICATE_SOURCE.
+    ``merged_count`` adds up, and the fused score is computed anew from the united ranks. A RANK
+    key never merges across layers. Returns the merged in fused order, and the others as
+    DUPLICATE_SOURCE.
     """
     groups: dict[tuple[str, str, str], list[Candidate]] = {}
     for candidate in candidates:

@@ -13,6 +13,7 @@ from strata.errors import INVALID_REQUEST, MALFORMED_BODY, StrataError
 from strata.evidence.model import Layer, Limits
 from strata.lookup.repository import SourceFilter
 from strata.lookup.schemas import MAX_QUERY_CHARS, BudgetRequest, Filters, LookupQuery, LookupRequest
+from strata.text.languages import resolve_language
 from strata.text.normalise import normalise_text
 
 MAX_CONTEXTS = 32
@@ -138,8 +139,23 @@ def _source_filter(filters: Filters) -> SourceFilter:
         tags=_strings(filters.tags, "/filters/tags", MAX_FILTER_VALUES),
         since=_moment(filters.since, "/filters/since", is_end=False),
         until=_moment(filters.until, "/filters/until", is_end=True),
-        language=_strings(filters.language, "/filters/language", 1)[0] if filters.language is not None else None,
+        language=_language(filters.language),
     )
+
+
+def _language(value: str | None) -> str | None:
+    """Return the code that sources carry for a language tag or name (zh-CN is zh)."""
+    if value is None:
+        return None
+    code = resolve_language(value)
+    if code is None:
+        raise StrataError(
+            INVALID_REQUEST,
+            "The value is no language.",
+            pointer="/filters/language",
+            remedy="Send a tag such as en or zh-CN.",
+        )
+    return code
 
 
 _WILDCARDS = {"**/": "(.*/)?", "*": "[^/]*", "?": "[^/]"}

@@ -119,7 +119,9 @@ class ApiDocument:
             use_handler_docstrings=True,
         )
         # An application of its own: the served one must not get the framework's schema routes.
-        app = Litestar(self._route_handlers, dependencies=self._dependencies, openapi_config=config)
+        app = Litestar(
+            self._route_handlers, dependencies=self._dependencies, openapi_config=config, logging_config=None
+        )
         document: dict[str, Any] = app.openapi_schema.to_schema()
         handlers = {
             handler.operation_id: handler

@@ -18,7 +18,7 @@ from strata.sources.metadata import describe
 from strata.sources.model import Built, Given, Refused, Same, Stage, Task
 from strata.sources.readers import FORMATS, beir_document, detect_format, read_document, refuse
 from strata.text.document import Document, Passage, Section
-from strata.text.languages import DEFAULT_LANGUAGE, detect_language, resolve_language
+from strata.text.languages import DEFAULT_LANGUAGE
 from strata.text.normalise import add_changes
 from strata.text.passages import build_passages
 from strata.text.sections import build_sections
@@ -29,7 +29,6 @@ BUILD_VERSION = 1
 
 MAX_PASSAGES = 1 << SERIAL_BITS
 _HEAD_BYTES = 64 * 1024
-_DETECTABLE_CHARS = 300
 
 _log = structlog.get_logger(__name__)
 
@@ -178,7 +177,7 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
     changes = dict(task.changes)
     add_changes(changes, document.changes)
     content = document.text.encode()
-    language = _language(described.language, document.text)
+    language = described.language or DEFAULT_LANGUAGE
     analyses = [_analysis(described.title, sections, passage, language) for passage in passages]
     source = Built(
         path=task.path,
@@ -206,15 +205,6 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
         passage_sha256=[_range_sha256(content, passage) for passage in passages],
     )
     return source, analyses
-
-
-def _language(declared: str | None, text: str) -> str:
-    """Return by whose rules a document is analysed: its own, those its words speak for, or those of English.
-
-    A short text is not asked: a few function words may be those of several languages.
-    """
-    guessed = detect_language(text) if len(text) >= _DETECTABLE_CHARS else None
-    return resolve_language(declared) or guessed or DEFAULT_LANGUAGE
 
 
 def _range_sha256(content: bytes, passage: Passage) -> bytes:

@@ -33,7 +33,7 @@ class Limits:
 
 
 # A run of its own wants few transactions; inside the service a batch must not hold the event loop.
-BULK = Limits(documents=800, bytes=1024 * 1024)
+BULK = Limits(documents=2000, bytes=3 * 1024 * 1024)
 ONLINE = Limits(documents=100, bytes=256 * 1024)
 
 

@@ -16,7 +16,7 @@ from strata.errors import INVALID_REQUEST, StrataError
 from strata.sources.model import DocumentInput, Given
 from strata.sources.readers import FORMATS
 from strata.text.document import Document
-from strata.text.languages import detect_language, resolve_language
+from strata.text.languages import detect_language, latin_language, resolve_language
 from strata.text.normalise import add_changes, clean_json, normalise_text
 from strata.text.paragraphs import collapse_spaces
 
@@ -50,6 +50,9 @@ class Described:
     source_key_basis: str | None
     metadata: Mapping[str, object]
     warnings: tuple[str, ...]
+
+
+_DETECTABLE_CHARS = 300
 
 
 def clean_given(document: DocumentInput, changes: dict[str, int], pointer: str | None) -> Given:
@@ -219,7 +222,10 @@ def _language(document: Document, given: Given, metadata: Mapping[str, object], 
         if code:
             return code
         warnings.append("The document's language is no language tag and was left out.")
-    return detect_language(document.text)
+    guessed = detect_language(document.text)
+    # The script speaks for itself; the function words of a short text may be those of several languages.
+    is_sure = len(document.text) >= _DETECTABLE_CHARS or (guessed is not None and latin_language(guessed) != guessed)
+    return guessed if is_sure else None
 
 
 def _occurred_at(given: Given, metadata: Mapping[str, object], warnings: list[str]) -> dt.datetime | None:

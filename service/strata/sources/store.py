@@ -54,7 +54,8 @@ class Store:
         """Write a batch; readers see all of it or nothing.
 
         A conflict is tried again, a database that is away or overloaded too when ``is_patient``.
-        When one document makes the batch fail, each is written alone and that one is refused.
+        When one document makes the batch fail, its halves are written, and so on until that one is
+        alone and refused.
         Raises what remains: ``context_not_found`` when the context was deleted meanwhile.
         """
 
@@ -70,13 +71,10 @@ class Store:
             if len(batch.built) == 1:
                 log_defect("ingest.store_failed", error, format=batch.built[0].format)
                 return Written(refused=[_refused(batch.built[0], error)])
-        result = Written()
-        for alone in _each_alone(batch):
-            written = await self.write(tenant, context, alone, is_patient=is_patient)
-            result.placed.extend(written.placed)
-            result.same.extend(written.same)
-            result.refused.extend(written.refused)
-        return result
+        middle = len(batch.built) // 2
+        first = await self.write(tenant, context, _part(batch, 0, middle), is_patient=is_patient)
+        second = await self.write(tenant, context, _part(batch, middle, len(batch.built)), is_patient=is_patient)
+        return Written(first.placed + second.placed, first.same + second.same, first.refused + second.refused)
 
     async def known(self, tenant: UUID, context: UUID, paths: Sequence[str], *, is_patient: bool) -> dict[str, Known]:
         """Return what stands under the paths now."""
@@ -175,10 +173,10 @@ def numbered(segments: Iterable[SegmentData], serials: dict[int, int]) -> Iterat
         yield SegmentData(ids, kept.lengths, kept.terms, kept.starts, kept.locals_, kept.frequencies)
 
 
-def _each_alone(batch: Batch) -> Iterator[Batch]:
-    for number, source in enumerate(batch.built):
-        segments = tuple(numbered(batch.segments, {number: 0}))
-        yield Batch(built=(source,), segments=segments)
+def _part(batch: Batch, start: int, stop: int) -> Batch:
+    """Return some of a batch's sources, with their passages numbered from the first of them."""
+    places = {place: place - start for place in range(start, stop)}
+    return Batch(built=batch.built[start:stop], segments=tuple(numbered(batch.segments, places)))
 
 
 def _offered(placed: Placed) -> tuple[UUID, SourceHints]:
