@@ -19,7 +19,9 @@ help: ## List these commands
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## Prepare .venv from the lock file
-	@command -v $(PYTHON) >/dev/null || { echo "error: no $(PYTHON) on PATH; Strata needs Python 3.11 or newer." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "error: $(PYTHON) on PATH is missing or older than Python 3.11." >&2; \
+		echo "  remedy: install a newer Python, and name it: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) .ci/install.py
 
 run: install ## Serve this project's own docs on 127.0.0.1 (PORT=8080)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from strata.evidence.model import Candidate, KeyBasis, LaneRank, Layer
+from strata.evidence.fusion import fuse
+from strata.evidence.model import Candidate, KeyBasis, LaneRank, Layer, Package
+from strata.evidence.selection import Policy, Render, assemble
 
 
 def candidate(key: str = "1", **values) -> Candidate:
@@ -25,3 +27,8 @@ def candidate(key: str = "1", **values) -> Candidate:
 
 def render(item: Candidate, rank: int) -> str:
     return json.dumps({"rank": rank, "text": item.text, "key": item.source_key}, ensure_ascii=False)
+
+
+def package_of(pool, policy: Policy, render_: Render) -> Package:
+    """The whole pipeline over a pool as lanes give it."""
+    return assemble(fuse(pool, policy.weights), policy, render_)

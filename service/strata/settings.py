@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     content_max_bytes: Positive = 64 * 1024
     source_key_granularity: Literal["section", "source", "passage"] = "section"
     relevance_high: Annotated[float, Meta(ge=0, le=1)] = 0.85
-    relevance_medium: Annotated[float, Meta(ge=0, le=1)] = 0.55
+    relevance_medium: Annotated[float, Meta(ge=0, le=1)] = 0.5
     relevance_floor: Annotated[float, Meta(ge=0, le=1)] = 0.05
     candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 100
     trace_query: Literal["text", "hash", "none"] = "text"

@@ -48,6 +48,7 @@ title: Leave policy
 category: hr
 tags: [leave, people]
 date: 2024-05-01
+language: English
 aliases: [vacation rules]
 ---
 # Leave

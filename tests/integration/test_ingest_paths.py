@@ -216,7 +216,7 @@ async def test_a_run_killed_at_any_point_is_right_and_resumes_to_what_an_undistu
     chance = random.Random(7)
     old, new = ({f"d{n}": f"Title {n}\n\n{word} text {n}".encode() for n in range(300)} for word in ("old", "new"))
     kills = 0
-    for _ in range(5):
+    for _ in range(8):
         process = subprocess.Popen(  # noqa: ASYNC220  what is killed must be a process of its own
             [sys.executable, "-c", _RUN, settings.database_url, str(home), str(root / "corpus.jsonl")],
             env=environment,

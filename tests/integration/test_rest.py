@@ -152,6 +152,31 @@ async def test_one_document_may_stand_alone_and_files_come_as_multipart(client):
     problem(empty, 400, "invalid_request")
 
 
+async def test_multipart_that_is_broken_or_too_large_is_refused(client):
+    path = "/api/v1/contexts/handbook/sources"
+    for content_type, body in (
+        ("multipart/form-data; boundary=x", b"--x\r\nnonsense"),
+        ("multipart/form-data", b"--x\r\n\r\n--x--"),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="f"; filename="a.md"\r\n\r\n',
+        ),
+        ("multipart/form-data; boundary=x", b"\xff\xfe\x00"),
+    ):
+        refused = await client.post(path, content=body, headers={"content-type": content_type})
+        assert refused.status_code == 400, refused.text
+        assert refused.headers["content-type"] == "application/problem+json"
+
+    async def endless():
+        yield b'--x\r\nContent-Disposition: form-data; name="f"; filename="a.md"\r\n\r\n'
+        while True:
+            yield b"a" * 1024 * 1024
+
+    large = await client.post(path, content=endless(), headers={"content-type": "multipart/form-data; boundary=x"})
+    problem(large, 413, "body_too_large")
+    assert (await client.get("/api/v1/contexts")).json()["items"] == []
+
+
 async def test_a_refused_document_does_not_stop_the_others_and_alone_is_422(client):
     good = {"path": "good.md", "content": "# Good\n\nText.\n"}
     bad = {"path": "bad.md", "content": ""}

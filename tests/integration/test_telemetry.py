@@ -2,9 +2,11 @@
 
 import ast
 import asyncio
+import http.server
 import io
 import json
 import logging
+import threading
 import time
 from pathlib import Path
 
@@ -168,6 +170,36 @@ def test_stages_lanes_and_calls_are_measured(reader):
     key = (("status", "SUCCESS"), ("surface", "REST"))
     assert found["strata.lookup.duration"][key].sum == pytest.approx(0.004)
     assert found["strata.invocations"][(*key, ("tool", "lookup"))].value == 1
+
+
+def test_spans_and_metrics_reach_an_otlp_collector(plain, monkeypatch):
+    posted = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            posted.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "strata-under-test")
+        telemetry.setup_telemetry(plain)
+        with telemetry.lane("lexical"):
+            pass
+        telemetry.shutdown_telemetry()
+        server.shutdown()
+        thread.join()
+    bodies = dict(posted)
+    assert set(bodies) == {"/v1/traces", "/v1/metrics"}
+    assert b"strata-under-test" in bodies["/v1/traces"]
+    assert b"strata.lane" in bodies["/v1/traces"]
 
 
 def test_a_span_costs_microseconds(plain):

@@ -187,10 +187,17 @@ def test_an_age_means_before_now():
 
 @pytest.mark.parametrize(
     ("done", "total", "elapsed", "shown"),
-    [(0, 10, 5, ""), (10, 10, 5, ""), (5, 10, 0.5, ""), (5, 10, 20, ", 20 s left"), (1, 0, 5, "")],
+    [
+        (0, 10, 5, ""),
+        (5, 10, 0.5, ""),
+        (10, 10, 5, ", 2 passages/s"),
+        (5, 10, 20, ", 0 passages/s, 20 s left"),
+        (5000, 20000, 10, ", 1,000 passages/s, 30 s left"),
+        (1, 0, 1, ", 1 passages/s"),
+    ],
 )
-def test_the_remaining_time_is_told_once_it_is_known(done, total, elapsed, shown):
-    assert pace(done, total, elapsed) == shown
+def test_rate_and_remaining_time_are_told_once_they_are_known(done, total, elapsed, shown):
+    assert pace(done, total, done * 2 if total > 10 else done, "passage", elapsed) == shown
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evidence_support import candidate, render
+from evidence_support import candidate, package_of, render
 from strata.evidence.duplicates import Fingerprint, are_near_duplicates, dice, drop_near_duplicates, merge_by_source_key
 from strata.evidence.fusion import RRF_K, best_ranks, fuse, reciprocal_rank_fusion
 from strata.evidence.model import KeyBasis, LaneRank, Layer, Limits, Reason
-from strata.evidence.selection import Policy, assemble, diversify, wants_more
+from strata.evidence.selection import Policy, diversify, wants_more
 from strata.text.estimate import token_quarters, tokens_of_quarters
 
 WORDS = ["alpha", "beta", "gamma", "delta", "認証", "éclair", "42", "43", "retention", "policy"]
@@ -56,7 +56,7 @@ policies = st.builds(
 
 @given(pools, policies)
 def test_every_candidate_has_exactly_one_fate(pool, policy):
-    package = assemble(pool, policy, render)
+    package = package_of(pool, policy, render)
     fates = [item.identity for item in package.kept] + [item.candidate.identity for item in package.omitted]
     assert sorted(fates) == sorted(item.identity for item in pool)
     assert package.raw == len(pool)
@@ -66,7 +66,7 @@ def test_every_candidate_has_exactly_one_fate(pool, policy):
 def test_shuffled_input_gives_the_same_package(pool, policy, rng):
     shuffled = list(pool)
     rng.shuffle(shuffled)
-    first, second = assemble(pool, policy, render), assemble(shuffled, policy, render)
+    first, second = package_of(pool, policy, render), package_of(shuffled, policy, render)
     assert first.kept == second.kept
     assert first.spend == second.spend
     assert set(map(repr, first.omitted)) == set(map(repr, second.omitted))
@@ -74,7 +74,7 @@ def test_shuffled_input_gives_the_same_package(pool, policy, rng):
 
 @given(pools, policies)
 def test_no_ceiling_is_ever_crossed_and_the_spend_is_that_of_the_json(pool, policy):
-    package = assemble(pool, policy, render)
+    package = package_of(pool, policy, render)
     text = "[" + ",".join(render(item, rank) for rank, item in enumerate(package.kept, 1)) + "]"
     assert package.spend.items == len(package.kept) <= policy.top_k
     assert package.spend.bytes == len(text.encode())
@@ -88,14 +88,14 @@ def test_no_ceiling_is_ever_crossed_and_the_spend_is_that_of_the_json(pool, poli
 
 @given(pools, policies)
 def test_nothing_without_text_or_below_the_floor_is_kept(pool, policy):
-    for item in assemble(pool, policy, render).kept:
+    for item in package_of(pool, policy, render).kept:
         assert item.text is not None
         assert item.relevance >= policy.floor
 
 
 @given(pools, policies)
 def test_merged_counts_add_up_to_what_was_merged(pool, policy):
-    package = assemble(pool, policy, render)
+    package = package_of(pool, policy, render)
     for item in package.omitted:
         if item.reason in (Reason.DUPLICATE_SOURCE, Reason.NEAR_DUPLICATE):
             assert item.duplicate_of is not None
@@ -107,14 +107,14 @@ def test_a_protected_candidate_is_in_the_package_whatever_hints_add(pool, top_k)
     protected = candidate(
         "protected", is_protected=True, lane_ranks=(LaneRank("lexical", 50),), text="unlike any other"
     )
-    package = assemble([*pool, protected], Policy(top_k=top_k), render)
+    package = package_of([*pool, protected], Policy(top_k=top_k), render)
     assert protected.identity in {item.identity for item in package.kept}
 
 
 @given(pools, policies)
 def test_wants_more_only_while_unloaded_candidates_could_be_kept(pool, policy):
     loaded = [replace(item, text=item.text or f"loaded {item.key} {item.kind}") for item in pool]
-    assert not wants_more(assemble(loaded, policy, render), policy)
+    assert not wants_more(package_of(loaded, policy, render), policy)
 
 
 def test_rrf_is_the_sum_of_reciprocal_ranks():
@@ -166,7 +166,7 @@ def test_twenty_versions_of_a_paragraph_leave_room_for_the_different_answer():
     other = candidate(
         "other", lane_ranks=(LaneRank("lexical", 21),), text="An administrator resets a locked account in the console."
     )
-    package = assemble([*versions, other], Policy(top_k=5), render)
+    package = package_of([*versions, other], Policy(top_k=5), render)
     assert "other" in {item.key for item in package.kept}
     assert sum(item.reason is Reason.NEAR_DUPLICATE for item in package.omitted) == 19
 
@@ -192,13 +192,13 @@ def test_new_sources_come_first_inside_a_tier_only():
 
 def test_ten_candidates_and_a_budget_for_three_give_seven_reasons():
     pool = [candidate(f"{n:02}", lane_ranks=(LaneRank("lexical", n + 1),), text=f"word{n} " * 5) for n in range(10)]
-    package = assemble(pool, Policy(top_k=3), render)
+    package = package_of(pool, Policy(top_k=3), render)
     assert len(package.kept) == 3
     assert [item.reason for item in package.omitted] == [Reason.BELOW_TOP_K] * 7
 
 
 def test_a_zero_budget_gives_an_empty_package():
-    package = assemble([candidate()], Policy(top_k=5, limits=Limits(max_bytes=0)), render)
+    package = package_of([candidate()], Policy(top_k=5, limits=Limits(max_bytes=0)), render)
     assert package.kept == ()
     assert package.omitted[0].reason is Reason.BUDGET_EXCEEDED
 
@@ -208,5 +208,22 @@ def test_one_that_does_not_fit_is_skipped_and_the_next_is_tried():
         candidate("1", lane_ranks=(LaneRank("lexical", 1),), text="x" * 500),
         candidate("2", lane_ranks=(LaneRank("lexical", 2),), text="short"),
     ]
-    package = assemble(pool, Policy(top_k=5, limits=Limits(max_bytes=200)), render)
+    package = package_of(pool, Policy(top_k=5, limits=Limits(max_bytes=200)), render)
     assert [item.key for item in package.kept] == ["2"]
+
+
+def test_what_has_no_live_row_is_gone():
+    package = package_of([candidate("1", is_gone=True, text=None), candidate("2")], Policy(top_k=5), render)
+    assert [item.key for item in package.kept] == ["2"]
+    assert [item.reason for item in package.omitted] == [Reason.GONE]
+
+
+def test_a_protected_passage_stands_for_its_source_key_whatever_other_lanes_rank_first():
+    weights = {"lexical_expanded": 0.5}
+    first = candidate("a", source_key="k", is_protected=True, lane_ranks=(LaneRank("lexical", 1),), text="first")
+    other = candidate(
+        "b", source_key="k", lane_ranks=(LaneRank("lexical", 2), LaneRank("lexical_expanded", 1)), text="other"
+    )
+    (kept,) = package_of([first, other], Policy(top_k=5, weights=weights), render).kept
+    assert kept.text == "first"
+    assert kept.merged_count == 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from evidence_support import candidate, render
+from evidence_support import candidate, package_of, render
 from strata.evidence.model import Layer, Limits
-from strata.evidence.selection import Policy, assemble
+from strata.evidence.selection import Policy
 from strata.lookup.relevance import Cutoffs, judge
 from strata.lookup.schemas import Completeness, EmptyReason, RelevanceLevel
 
@@ -18,7 +18,7 @@ def package(*relevances, top_k=5, **values):
         candidate(f"{n}", relevance=value, text=f"unlike {n} " * (n + 1), layers=(Layer.L1,), **values)
         for n, value in enumerate(relevances)
     ]
-    return assemble(pool, Policy(top_k=top_k, floor=0.05), render)
+    return package_of(pool, Policy(top_k=top_k, floor=0.05), render)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_degraded_beats_fallback_beats_partial():
 
 def test_hints_alone_are_named_as_such():
     hint = candidate("h", kind="hint", layer=Layer.L0, layers=(Layer.L0,), relevance=1.0)
-    only = assemble([hint], Policy(top_k=5), render)
+    only = package_of([hint], Policy(top_k=5), render)
     assert judge(only, CUTOFFS).completeness is Completeness.HINT_ONLY
     assert (
         judge(package(0.9), CUTOFFS, degraded=["lexical"], l1_unavailable=True).completeness is Completeness.HINT_ONLY
@@ -78,6 +78,6 @@ def test_every_empty_answer_tells_the_agent_what_to_do(reason):
 
 def test_a_package_emptied_by_its_budget_is_not_below_the_floor():
     pool = [candidate(relevance=0.9)]
-    cut = assemble(pool, Policy(top_k=5, limits=Limits(max_items=0)), render)
+    cut = package_of(pool, Policy(top_k=5, limits=Limits(max_items=0)), render)
     assert cut.kept == ()
     assert judge(cut, CUTOFFS, empty_reason=EmptyReason.BUDGET_EXCEEDED).empty_reason is EmptyReason.BUDGET_EXCEEDED

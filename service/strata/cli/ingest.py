@@ -70,7 +70,14 @@ async def run_ingest(
         def seen(state: State) -> None:
             words = f"{state.done:,} of {output.count(state.total, 'source')}"
             refused = f", {state.failed:,} refused" if state.failed else ""
-            bar.show("ingest", state.bytes_done, state.bytes_total, f"{words}{refused}")
+            bar.show(
+                "ingest",
+                state.bytes_done,
+                state.bytes_total,
+                f"{words}{refused}",
+                pieces=state.passages,
+                noun="passage",
+            )
 
         return await services.sources.ingest_paths(
             DEFAULT_TENANT, context, paths, prune=prune, workers=workers, progress=seen

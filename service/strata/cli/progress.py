@@ -42,6 +42,7 @@ class Progress:
                 console=output.console(errors=True),
                 transient=True,
             )
+            self._task = self._bar.add_task("starting", total=None, state="")
             self._bar.start()
         return self
 
@@ -53,25 +54,28 @@ class Progress:
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Show ``done`` of ``total`` pieces of a stage."""
-        self.show(name, done, total, f"{done:,} of {total:,}")
+        self.show(name, done, total, f"{done:,} of {total:,}", pieces=done, noun="piece")
 
-    def show(self, name: str, done: int, total: int, counted: str) -> None:
-        """Show a stage at ``done`` of ``total``; ``counted`` says it in words."""
+    def show(self, name: str, done: int, total: int, counted: str, *, pieces: int, noun: str) -> None:
+        """Show a stage at ``done`` of ``total``; ``counted`` says it in words, ``pieces`` give the rate."""
         now = time.monotonic()
         if name != self._stage:
-            self._stage, self._started = name, now
-        state = f"{counted}{pace(done, total, now - self._started)}"
-        if self._bar is not None:
-            if self._task is None:
-                self._task = self._bar.add_task(name, total=total, state=state)
+            # The first stage began when the bar did, before there was anything to tell.
+            self._started = now if self._stage else self._started
+            self._stage = name
+        state = f"{counted}{pace(done, total, pieces, noun, now - self._started)}"
+        if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=name, completed=done, total=total, state=state)
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now
             output.note(f"{name}: {state}")
 
 
-def pace(done: int, total: int, elapsed_seconds: float) -> str:
-    """Return the time that remains at the pace so far; empty while too little is known."""
-    if done <= 0 or done >= total or elapsed_seconds < 1:
+def pace(done: int, total: int, pieces: int, noun: str, elapsed_seconds: float) -> str:
+    """Return the rate, and the time that remains at it; empty while too little is known."""
+    if done <= 0 or elapsed_seconds < 1:
         return ""
-    return f", {output.human_seconds(elapsed_seconds * (total - done) / done)} left"
+    rate = f", {pieces / elapsed_seconds:,.0f} {noun}s/s"
+    if done >= total:
+        return rate
+    return f"{rate}, {output.human_seconds(elapsed_seconds * (total - done) / done)} left"

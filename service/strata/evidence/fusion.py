@@ -26,6 +26,9 @@ def reciprocal_rank_fusion(
 
 def best_ranks(lane_ranks: Iterable[LaneRank]) -> tuple[LaneRank, ...]:
     """Return the best rank of each lane, in lane order."""
+    lane_ranks = tuple(lane_ranks)
+    if len(lane_ranks) < 2:
+        return lane_ranks
     best: dict[str, LaneRank] = {}
     for item in lane_ranks:
         known = best.get(item.lane)

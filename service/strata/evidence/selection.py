@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from strata.evidence.duplicates import drop_near_duplicates, merge_by_source_key
-from strata.evidence.fusion import fuse
 from strata.evidence.model import Candidate, Limits, Omission, Package, Reason, Spend
 from strata.text.estimate import token_quarters, tokens_of_quarters
 
@@ -28,20 +27,22 @@ class Policy:
     weights: Mapping[str, float] | None = None
 
 
-def assemble(candidates: Iterable[Candidate], policy: Policy, render: Render) -> Package:
-    """Fuse, merge, deduplicate, diversify and select under the ceilings.
+def assemble(fused: Sequence[Candidate], policy: Policy, render: Render) -> Package:
+    """Merge, deduplicate, diversify and select under the ceilings what :func:`fuse` returned.
 
-    Total and deterministic: shuffled input gives the same package, and every candidate is either
-    kept or omitted with one reason. A candidate without text is never kept; the caller loads more
-    texts and calls again while :func:`wants_more` says so.
+    Total and deterministic, and every candidate is either kept or omitted with one reason. A
+    candidate without text is never kept; the caller loads more texts and calls again while
+    :func:`wants_more` says so.
     """
-    fused = fuse(candidates, policy.weights)
     merged, omitted = merge_by_source_key(fused, policy.weights)
-    eligible = [item for item in merged if item.relevance >= policy.floor and not item.is_gone]
-    omitted += [Omission(item, Reason.GONE) for item in merged if item.is_gone]
-    omitted += [
-        Omission(item, Reason.BELOW_FLOOR) for item in merged if item.relevance < policy.floor and not item.is_gone
-    ]
+    eligible: list[Candidate] = []
+    for candidate in merged:
+        if candidate.is_gone:
+            omitted.append(Omission(candidate, Reason.GONE))
+        elif candidate.relevance < policy.floor:
+            omitted.append(Omission(candidate, Reason.BELOW_FLOOR))
+        else:
+            eligible.append(candidate)
     # Under a ceiling any number may be skipped before the last that fits, so all are compared.
     wanted = policy.top_k if policy.limits == Limits() else len(eligible)
     distinct, near = drop_near_duplicates(eligible, wanted)

@@ -12,7 +12,7 @@ import structlog
 
 from strata.errors import INTERNAL, OVERLOADED, STATEMENT_TIMEOUT, StrataError
 from strata.evidence.fusion import fuse
-from strata.evidence.model import Package, Reason
+from strata.evidence.model import Candidate, Package, Reason
 from strata.evidence.selection import Policy, assemble, wants_more
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
@@ -208,25 +208,22 @@ class LookupService:
         self, gathered: Gathered, gatherer: Gatherer, policy: Policy, renderer: view.BlockRenderer
     ) -> Package:
         """Assemble; where near duplicates used the loaded texts up, load more and assemble again."""
-        with telemetry.stage("assemble"):
-            package = self._assemble(gathered, policy, renderer)
+        fused, package = self._assemble(gathered, policy, renderer)
         while wants_more(package, policy):
-            missing = [
-                item for item in fuse(gathered.candidates, LANE_WEIGHTS) if item.text is None and not item.is_gone
-            ]
+            missing = [item for item in fused if item.text is None and not item.is_gone]
             with telemetry.stage("confirm"):
                 gathered.candidates = await gatherer.load_texts(
                     gathered.candidates, missing[: 2 * (policy.top_k + TEXT_WINDOW)]
                 )
-            with telemetry.stage("assemble"):
-                package = self._assemble(gathered, policy, renderer)
+            fused, package = self._assemble(gathered, policy, renderer)
         return package
 
     @staticmethod
-    def _assemble(gathered: Gathered, policy: Policy, renderer: view.BlockRenderer) -> Package:
-        fused = fuse(gathered.candidates, policy.weights)
-        renderer.best_score = fused[0].fused_score if fused else 1.0
-        return assemble(fused, policy, renderer.render)
+    def _assemble(gathered: Gathered, policy: Policy, renderer: view.BlockRenderer) -> tuple[list[Candidate], Package]:
+        with telemetry.stage("assemble"):
+            fused = fuse(gathered.candidates, policy.weights)
+            renderer.best_score = fused[0].fused_score if fused else 1.0
+            return fused, assemble(fused, policy, renderer.render)
 
     async def _why_empty(self, call: _Call, gathered: Gathered, gatherer: Gatherer, package: Package) -> EmptyReason:
         if any(item.reason is Reason.BUDGET_EXCEEDED for item in package.omitted):

@@ -96,7 +96,7 @@ def _open_files() -> Check:
 
 def _home(settings: Settings) -> Check:
     home = settings.home
-    remedy = "Mend its owner or mode, or choose another STRATA_HOME."
+    remedy = "Let this user write it, or choose another STRATA_HOME."
     existing = _nearest(home)
     if not existing.is_dir():
         return Check("home", Status.FAIL, f"{existing} is not a folder", remedy)

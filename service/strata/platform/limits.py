@@ -124,8 +124,8 @@ def _unclean(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
 class BodyLimits:
     """ASGI middleware: check a body before anything else sees it.
 
-    JSON is read whole, within its size and time, checked, and handed on as one message. Multipart
-    streams through with its bytes and its time counted. Raises StrataError to the border.
+    It is read whole, within its size and time, and handed on as one message; JSON is checked on
+    the way. Raises StrataError to the border.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -140,16 +140,14 @@ class BodyLimits:
         headers = {name.lower(): value for name, value in scope["headers"]}
         carries_documents = scope["path"].rstrip("/").endswith(("/sources", "/hints"))
         limit = self._limit(headers, carries_documents=carries_documents)
-        reader = _BoundedReader(receive, limit, self._settings.max_request_seconds)
         if not _has_body(headers):
             await self._app(scope, receive, send)
             return
-        if _is_multipart(headers, carries_documents=carries_documents):
-            await self._app(scope, reader.receive, send)
-            return
-        body = await reader.read()
-        body = body.removeprefix(_BOM)
-        if body.strip():
+        is_multipart = _is_multipart(headers, carries_documents=carries_documents)
+        body = await _read(receive, limit, self._settings.max_request_seconds)
+        if not is_multipart:
+            body = body.removeprefix(_BOM)
+        if body.strip() and not is_multipart:
             parse = partial(parse_json, max_depth=self._settings.max_body_depth, clean_text=not carries_documents)
             value = parse(body) if len(body) <= _IN_THREAD_BYTES else await asyncio.to_thread(parse, body)
             scope["state"][JSON_BODY_STATE] = value
@@ -168,42 +166,25 @@ class BodyLimits:
         return limit
 
 
-class _BoundedReader:
-    """Read a body, counting its bytes and its time from now on."""
-
-    def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
-        self._receive = receive
-        self._limit = limit
-        self._seconds = seconds
-        self._deadline = asyncio.get_running_loop().time() + seconds
-        self._read = 0
-        self._complete = False
-
-    async def receive(self) -> Any:
-        """Pass one message on; raises ``body_too_large`` or ``request_timeout``."""
-        if self._complete:
-            return await self._receive()
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message: Any = await self._receive()
-        except TimeoutError as error:
-            raise StrataError(REQUEST_TIMEOUT, f"The body was not complete after {self._seconds:g} s.") from error
-        if message["type"] == "http.request":
-            self._read += len(message.get("body", b""))
-            self._complete = not message.get("more_body", False)
-            if self._read > self._limit:
-                raise _too_large(self._limit)
-        return message
-
-    async def read(self) -> bytes:
-        """Read the whole body; raises ClientGoneError when the caller leaves before its end."""
-        chunks: list[bytes] = []
-        while not self._complete:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            chunks.append(message.get("body", b""))
-        return b"".join(chunks)
+async def _read(receive: Receive, limit: int, seconds: float) -> bytes:
+    """Read a whole body; raises ``body_too_large``, ``request_timeout`` or ClientGoneError."""
+    chunks: list[bytes] = []
+    size = 0
+    is_complete = False
+    try:
+        async with asyncio.timeout(seconds):
+            while not is_complete:
+                message: Any = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                is_complete = not message.get("more_body", False)
+                if size > limit:
+                    raise _too_large(limit)
+    except TimeoutError as error:
+        raise StrataError(REQUEST_TIMEOUT, f"The body was not complete after {seconds:g} s.") from error
+    return b"".join(chunks)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

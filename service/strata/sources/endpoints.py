@@ -11,12 +11,11 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, SOURCE_NOT_FOUND, SOURCE_REFUSED, StrataError
+from strata.errors import CONTEXT_NOT_FOUND, SOURCE_NOT_FOUND, SOURCE_REFUSED, StrataError
 from strata.platform.openapi import documented
 from strata.platform.problems import JSON_BODY_STATE, read_body
 from strata.sources.model import DocumentInput
 from strata.sources.schemas import (
-    MAX_DOCUMENTS,
     MAX_PAGE,
     Deletion,
     DocumentBody,
@@ -27,9 +26,9 @@ from strata.sources.schemas import (
     TextSlice,
 )
 from strata.sources.service import SourceService
+from strata.sources.uploads import read_uploads
 
 MAX_OFFSET = 2**31 - 1
-_FILE_FIELDS = ("category", "language")
 _DOCUMENT = {
     "path": "hr/leave.md",
     "content": "# Leave\n\n## Vacation\n\nEveryone has 30 days of vacation a year.\n",
@@ -248,29 +247,10 @@ def _reference(source: str) -> str:
 
 
 async def _documents(request: Request[Any, Any, Any]) -> list[DocumentInput]:
-    media, _ = request.content_type
-    if media == "multipart/form-data":
-        return await _files(request)
+    content_type = request.headers.get("content-type", "")
+    if content_type.lower().startswith("multipart/"):
+        return read_uploads(await request.body(), content_type)
     value = request.scope["state"].get(JSON_BODY_STATE)
     if isinstance(value, dict) and "documents" in value:
         return [document.to_input() for document in read_body(request, IngestRequest).documents]
     return [read_body(request, DocumentBody).to_input()]
-
-
-async def _files(request: Request[Any, Any, Any]) -> list[DocumentInput]:
-    """Read a multipart body: each part with a file name is a document."""
-    form = await request.form()
-    common: dict[str, Any] = {}
-    uploads = []
-    for name, value in form.multi_items():
-        if hasattr(value, "filename"):
-            uploads.append(value)
-        elif name == "tags":
-            common["tags"] = (*common.get("tags", ()), str(value))
-        elif name in _FILE_FIELDS:
-            common[name] = str(value)
-    if not 1 <= len(uploads) <= MAX_DOCUMENTS:
-        detail = f"A multipart body holds 1 to {MAX_DOCUMENTS} parts with a file name; this one has {len(uploads)}."
-        raise StrataError(INVALID_REQUEST, detail, pointer="/documents")
-    # The media type that a client guesses for a part is worth less than the name of the file.
-    return [DocumentInput(content=await upload.read(), path=upload.filename, **common) for upload in uploads]

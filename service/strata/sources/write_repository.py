@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -13,6 +15,8 @@ from strata.sources.model import Built, Known
 
 # Joins what is an array in its column; normalised text holds no such character.
 _SEPARATOR = "\x1f"
+_ROWS_PER_INSERT = 2_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,61 +161,72 @@ async def insert_content(connection: Connection, tenant: UUID, context: UUID, pl
 
 async def insert_sections(connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed]) -> None:
     """Store the sections."""
-    rows = [(item.source_id, section) for item in placed for section in item.source.sections]
-    await connection.execute(
-        """
-        INSERT INTO section (
-          tenant_id, context_id, source_id, ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte)
-        SELECT $1, $2, source_id, ordinal, level, heading, anchor, string_to_array(breadcrumb, E'\\x1f'),
-          start_byte, end_byte
-        FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bigint[],
-          $10::bigint[])
-        AS new (source_id, ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte)
-        """,
-        tenant,
-        context,
-        [source_id for source_id, _ in rows],
-        [section.ordinal for _, section in rows],
-        [section.level for _, section in rows],
-        [section.heading for _, section in rows],
-        [section.anchor for _, section in rows],
-        [_SEPARATOR.join(section.breadcrumb) for _, section in rows],
-        [section.start_byte for _, section in rows],
-        [section.end_byte for _, section in rows],
-    )
+    for rows in _slices((item.source_id, section) for item in placed for section in item.source.sections):
+        await connection.execute(
+            """
+            INSERT INTO section (
+              tenant_id, context_id, source_id, ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte)
+            SELECT $1, $2, source_id, ordinal, level, heading, anchor, string_to_array(breadcrumb, E'\x1f'),
+              start_byte, end_byte
+            FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bigint[],
+              $10::bigint[])
+            AS new (source_id, ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte)
+            """,
+            tenant,
+            context,
+            [source_id for source_id, _ in rows],
+            [section.ordinal for _, section in rows],
+            [section.level for _, section in rows],
+            [section.heading for _, section in rows],
+            [section.anchor for _, section in rows],
+            [_SEPARATOR.join(section.breadcrumb) for _, section in rows],
+            [section.start_byte for _, section in rows],
+            [section.end_byte for _, section in rows],
+        )
 
 
 async def insert_passages(
     connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed], serial_bits: int
 ) -> None:
     """Store the passages under ids made of serial and ordinal."""
-    rows = [(item, passage) for item in placed for passage in item.source.passages]
-    await connection.execute(
-        """
-        INSERT INTO passage (
-          tenant_id, context_id, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
-          start_ms, end_ms, speaker)
-        SELECT $1, $2, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
-          start_ms, end_ms, speaker
-        FROM unnest($3::bigint[], $4::uuid[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
-          $10::bigint[], $11::bigint[], $12::bigint[], $13::text[])
-        AS new (passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page, start_ms, end_ms,
-          speaker)
-        """,
-        tenant,
-        context,
-        [item.serial << serial_bits | passage.ordinal for item, passage in rows],
-        [item.source_id for item, _ in rows],
-        [passage.section for _, passage in rows],
-        [passage.kind for _, passage in rows],
-        [passage.start_byte for _, passage in rows],
-        [passage.end_byte for _, passage in rows],
-        [digest for item in placed for digest in item.source.passage_sha256],
-        [passage.page for _, passage in rows],
-        [passage.start_ms for _, passage in rows],
-        [passage.end_ms for _, passage in rows],
-        [passage.speaker for _, passage in rows],
-    )
+    for rows in _slices(
+        (item, passage, digest)
+        for item in placed
+        for passage, digest in zip(item.source.passages, item.source.passage_sha256, strict=True)
+    ):
+        await connection.execute(
+            """
+            INSERT INTO passage (
+              tenant_id, context_id, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
+              start_ms, end_ms, speaker)
+            SELECT $1, $2, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
+              start_ms, end_ms, speaker
+            FROM unnest($3::bigint[], $4::uuid[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
+              $10::bigint[], $11::bigint[], $12::bigint[], $13::text[])
+            AS new (passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page, start_ms, end_ms,
+              speaker)
+            """,
+            tenant,
+            context,
+            [item.serial << serial_bits | passage.ordinal for item, passage, _ in rows],
+            [item.source_id for item, _, _ in rows],
+            [passage.section for _, passage, _ in rows],
+            [passage.kind for _, passage, _ in rows],
+            [passage.start_byte for _, passage, _ in rows],
+            [passage.end_byte for _, passage, _ in rows],
+            [digest for _, _, digest in rows],
+            [passage.page for _, passage, _ in rows],
+            [passage.start_ms for _, passage, _ in rows],
+            [passage.end_ms for _, passage, _ in rows],
+            [passage.speaker for _, passage, _ in rows],
+        )
+
+
+def _slices(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Cut rows so that preparing one statement does not hold the event loop for long."""
+    remaining = iter(rows)
+    while part := list(islice(remaining, _ROWS_PER_INSERT)):
+        yield part
 
 
 async def delete_sources(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[UUID]) -> int:
