@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strata.text.forms import MAX_TOKEN_CHARS
 from strata.text.languages import detect_language, resolve_language, stem
 from strata.text.scripts import fold
-from strata.text.spans import coverage, find_spans
+from strata.text.spans import Coverage, find_spans
 from strata.text.tokenise import MAX_QUERY_TERMS, analyse, analyse_query, with_heading
 
 any_text = st.text(alphabet=st.characters(), max_size=80) | st.text(
@@ -177,7 +177,7 @@ def test_every_query_finds_itself(text, language):
     assert {term.token for term in terms} <= present
     assert bool(terms) == bool(present)
     if terms:
-        assert coverage(terms, {term.token: 1.0 for term in terms}, present) in (0.0, pytest.approx(1.0))
+        assert Coverage(terms, {term.token: 1.0 for term in terms}).of(present) in (0.0, pytest.approx(1.0))
 
 
 @given(any_text, st.sampled_from(["en", "fr", "de", "ja", "ru"]))
@@ -215,19 +215,19 @@ def test_spans_point_into_the_text_as_given():
 def test_coverage_is_the_share_of_idf_that_a_text_answers():
     terms = analyse_query("rare common", ["en"])
     weights = {"rare": 3.0, "common": 1.0}
-    assert coverage(terms, weights, {"rare"}) == pytest.approx(0.75)
-    assert coverage(terms, weights, {"rare", "common"}) == 1
-    assert coverage(terms, weights, ()) == 0
-    assert coverage((), {}, {"rare"}) == 0
+    assert Coverage(terms, weights).of({"rare"}) == pytest.approx(0.75)
+    assert Coverage(terms, weights).of({"rare", "common"}) == 1
+    assert Coverage(terms, weights).of(()) == 0
+    assert Coverage((), {}).of({"rare"}) == 0
 
 
 def test_coverage_takes_any_form_of_a_word_and_no_fragment_of_one():
     terms = analyse_query("JavaScript policies", ["en"])
     weights = dict.fromkeys((term.token for term in terms), 1.0)
-    assert coverage(terms, weights, {"java", "script"}) == 0
-    assert coverage(terms, weights, {"policies"}) == pytest.approx(0.5)
+    assert Coverage(terms, weights).of({"java", "script"}) == 0
+    assert Coverage(terms, weights).of({"policies"}) == pytest.approx(0.5)
     whole = analyse_query("wi-fi", ["en"])
-    assert coverage(whole, dict.fromkeys((term.token for term in whole), 1.0), {"wifi"}) == 1
+    assert Coverage(whole, dict.fromkeys((term.token for term in whole), 1.0)).of({"wifi"}) == 1
 
 
 def test_a_whole_stands_for_the_words_of_its_own_segment():
@@ -318,4 +318,4 @@ def test_a_language_without_a_stemmer_keeps_words_whole():
 def test_idf_of_unknown_terms_lowers_coverage():
     terms = analyse_query("known unknown", ["en"])
     weights = {"known": math.log(2), "unknown": math.log(200)}
-    assert coverage(terms, weights, {"known"}) < 0.2
+    assert Coverage(terms, weights).of({"known"}) < 0.2

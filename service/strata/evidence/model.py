@@ -125,7 +125,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What a package uses, by the declared counters."""
+    """What a package uses, by the declared counters; bytes and tokens are counted under a ceiling only."""
 
     items: int = 0
     bytes: int = 0

@@ -126,13 +126,15 @@ def select(
     """Admit candidates in order while every ceiling holds; one that does not fit is skipped.
 
     Room is held for a protected candidate until its turn, so that nothing before it takes its place.
+    Without ceilings nothing is rendered, and the spend is that of nothing.
     """
     meter = _Meter(policy.limits)
     kept: list[Candidate] = []
     omitted: list[Omission] = []
     awaited = next((item for item in candidates[: policy.top_k] if item.is_protected and item.text is not None), None)
     # The rank is not known yet; the widest one that can occur costs as much or more.
-    reserve = [render(awaited, policy.top_k)] if awaited else []
+    is_bounded = policy.limits != Limits()
+    reserve = [render(awaited, policy.top_k)] if awaited and is_bounded else []
     if reserve and not meter.admits(*reserve):
         reserve = []
     for candidate in candidates:
@@ -141,10 +143,10 @@ def select(
         if len(kept) >= policy.top_k or candidate.text is None:
             omitted.append(Omission(candidate, Reason.BELOW_TOP_K))
             continue
-        text = render(candidate, len(kept) + 1)
+        text = render(candidate, len(kept) + 1) if is_bounded else ""
         if meter.admits(text, *reserve):
             meter.take(text)
             kept.append(candidate)
         else:
             omitted.append(Omission(candidate, Reason.BUDGET_EXCEEDED))
-    return kept, omitted, meter.spend()
+    return kept, omitted, meter.spend() if is_bounded else Spend(items=len(kept))

@@ -22,7 +22,7 @@ from strata.lookup.repository import PassageRow, SourceFilter
 from strata.lookup.request import Plan
 from strata.platform import telemetry
 from strata.platform.database import Connection
-from strata.text.spans import coverage
+from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm, analyse_query
 from strata.traces.schemas import LaneTrace
 
@@ -199,9 +199,9 @@ class Gatherer:
                 self.connection, self._tenant, context.context_id, terms, k=most or self._per_lane, eligible=eligible
             )
             gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms if term.groups)
+            coverage = Coverage(gathered.terms, hits.idf)
             for hit in hits.hits:
-                present = [term.token for at, term in enumerate(terms) if hit.matched >> at & 1]
-                relevance = coverage(gathered.terms, hits.idf, present)
+                relevance = coverage.of(term.token for at, term in enumerate(terms) if hit.matched >> at & 1)
                 found.append(
                     (-hit.score, order, _Hit(context.context_id, hit.passage_id, hit.score, relevance, reasons))
                 )
@@ -373,7 +373,7 @@ class Gatherer:
             layers=(layer,),
             hit_reasons=reasons,
             text=row.text,
-            citation=_citation(row),
+            citation=_citation(row) if row.text is not None else None,
             relevance=relevance,
             metadata=row.metadata or {},
             scope=row.context_id.hex,
@@ -417,7 +417,7 @@ def _distinct(*lists: Sequence[_Hit]) -> list[_Hit]:
 def _loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:
     if row is None:
         return replace(candidate, is_gone=True)
-    return replace(candidate, text=row.text, metadata=row.metadata or {})
+    return replace(candidate, text=row.text, citation=_citation(row), metadata=row.metadata or {})
 
 
 def _gone(hit: _Hit, rank: int) -> Candidate:

@@ -51,14 +51,15 @@ def plan_lookup(request: LookupRequest) -> Plan:
     if not contexts:
         raise StrataError(INVALID_REQUEST, "context names nothing.", pointer="/context")
     budget = request.budget
+    limits = Limits(budget.max_items, budget.max_bytes, budget.max_tokens) if budget else Limits()
     return Plan(
         query=query,
         contexts=contexts,
         categories=_strings(request.category or [], "/category", MAX_FILTER_VALUES),
         source_filter=_source_filter(request.filters or Filters()),
         top_k=request.top_k,
-        limits=Limits(budget.max_items, budget.max_bytes, budget.max_tokens) if budget else Limits(),
-        has_budget=budget is not None,
+        limits=limits,
+        has_budget=limits != Limits(),
         layers=frozenset(request.layers or Layer),
         wants_content=request.content if request.content is not None else budget is not None,
         wants_markdown=request.format == "markdown",

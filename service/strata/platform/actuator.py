@@ -50,11 +50,12 @@ def is_draining() -> bool:
 
 @dataclass(slots=True)
 class Health:
-    """The state of this process and of what it needs."""
+    """The state of this process and of what it needs; ``revision`` is that of the schema."""
 
     settings: Settings
     database: Database
     _schema_checked_at: float = field(default=float("-inf"))
+    revision: str = field(default_factory=head_revision)
 
     async def db(self) -> Component:
         """Return UP when a unit of work can be opened and committed."""
@@ -72,9 +73,9 @@ class Health:
                 async with asyncio.timeout(_PROBE_SECONDS), self.database.owner() as connection:
                     await require_current(connection, self.database.dsn)
             except (StrataError, TimeoutError, OSError) as error:
-                return _down(error, needed=head_revision())
+                return _down(error, needed=self.revision)
             self._schema_checked_at = time.monotonic()
-        return _up(revision=head_revision())
+        return _up(revision=self.revision)
 
     def disk_space(self) -> Component:
         """Return DOWN when the volume of STRATA_HOME has less than 10 MiB left."""
@@ -243,11 +244,11 @@ class ActuatorController(Controller):
         sync_to_thread=False,
         opt=documented(response={"app": {"name": "strata", "version": VERSION, "schemaRevision": "0001"}}),
     )
-    def info(self) -> Response[dict[str, Any]]:
+    def info(self, health: NamedDependency[Health]) -> Response[dict[str, Any]]:
         """Return what is running."""
         return _json(
             {
-                "app": {"name": "strata", "version": VERSION, "schemaRevision": head_revision()},
+                "app": {"name": "strata", "version": VERSION, "schemaRevision": health.revision},
                 "build": {"group": "strata", "artifact": "strata", "name": "strata", "version": VERSION},
                 "python": {"version": platform.python_version()},
             }

@@ -96,7 +96,7 @@ def documented(
 
 
 class ApiDocument:
-    """The document of a set of routes, made once, when it is first asked for."""
+    """The document of a set of routes, made once, when it is first asked for; best in a thread: it takes a while."""
 
     def __init__(self, route_handlers: Sequence[Any], dependencies: Mapping[str, Provide]) -> None:
         self._route_handlers = route_handlers
@@ -158,8 +158,8 @@ def finish(document: dict[str, Any], handlers: Mapping[str, HTTPRouteHandler]) -
     for methods in document["paths"].values():
         for method, operation in methods.items():
             if isinstance(operation, dict) and "responses" in operation:
-                handler = handlers.get(operation.get("operationId", ""))
-                _finish_operation(method, operation, handler.opt if handler else {})
+                described = handlers.get(operation.get("operationId", ""))
+                _finish_operation(method, operation, {} if described is None else described.opt)
     return document
 
 
@@ -289,11 +289,11 @@ def error_page() -> str:
 def documentation_routes(document: ApiDocument) -> list[HTTPRouteHandler]:
     """Return the routes that serve the document and its pages; they are not part of the API."""
 
-    @get("/v3/api-docs", include_in_schema=False, sync_to_thread=False)
+    @get("/v3/api-docs", include_in_schema=False, sync_to_thread=True)
     def as_json() -> Response[bytes]:
         return Response(document.json, media_type="application/json")
 
-    @get("/v3/api-docs.yaml", include_in_schema=False, sync_to_thread=False)
+    @get("/v3/api-docs.yaml", include_in_schema=False, sync_to_thread=True)
     def as_yaml() -> Response[bytes]:
         return Response(document.yaml, media_type="application/yaml")
 
