@@ -37,6 +37,7 @@ from strata.settings import Settings, load_settings
 from strata.sources.endpoints import SourceController
 from strata.sources.service import SourceService
 from strata.traces.endpoints import InvocationController
+from strata.traces.retention import keep_partitions
 from strata.traces.service import InvocationService, Recorder
 
 
@@ -51,6 +52,12 @@ class Services:
     hints: HintService
     lookup: LookupService
     invocations: InvocationService
+    recorder: Recorder
+
+    async def close(self) -> None:
+        """Stop background work and write the trace rows that still wait; before the database closes."""
+        await self.sources.close()
+        await self.recorder.close()
 
 
 def compose(settings: Settings, database: Database) -> Services:
@@ -59,14 +66,16 @@ def compose(settings: Settings, database: Database) -> Services:
     hints = HintService(database, contexts)
     sources = SourceService(database, settings, contexts, hints)
     recorder = Recorder(database, settings)
+    lookup = LookupService(database, settings, contexts, hints, recorder)
     return Services(
         settings=settings,
         database=database,
         contexts=contexts,
         sources=sources,
         hints=hints,
-        lookup=LookupService(database, settings, contexts, hints, recorder),
-        invocations=InvocationService(database),
+        lookup=lookup,
+        invocations=InvocationService(database, lookup.lexical_order),
+        recorder=recorder,
     )
 
 
@@ -108,7 +117,7 @@ async def open_services(settings: Settings, *, migrate_embedded: bool = True) ->
         try:
             yield services
         finally:
-            await services.sources.close()
+            await services.close()
 
 
 CONTROLLERS = (

@@ -117,11 +117,20 @@ class Gatherer:
 
     async def lexical_sources(self, connection: Connection) -> list[str]:
         """Return the sources of the lexical lane's passages, best first, each once."""
+        hits = await self._lexical_alone(connection)
+        rows = await self._rows(hits, 0)
+        return list(dict.fromkeys(row.path for hit in hits if (row := rows.get((hit.context, hit.passage)))))
+
+    async def lexical_passages(self, connection: Connection) -> list[int]:
+        """Return the lexical lane's passages, best first."""
+        return [hit.passage for hit in await self._lexical_alone(connection)]
+
+    async def _lexical_alone(self, connection: Connection) -> list[_Hit]:
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
-        hits = await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts))))
-        rows = await self._rows(hits, 0)
-        return list(dict.fromkeys(rows[hit.context, hit.passage].path for hit in hits))
+        return await self._lexical_hits(
+            Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts)))
+        )
 
     async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the texts of ``wanted`` loaded; one without a row is marked as gone."""

@@ -22,7 +22,7 @@ from strata.lookup.gather import HINTS, LANE_WEIGHTS, LEXICAL, TEXT_WINDOW, Gath
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Cutoffs, Verdict, judge
 from strata.lookup.request import Plan, decode_query, decode_request, plan_lookup
-from strata.lookup.schemas import EmptyReason, Filters, LookupRequest, LookupResult
+from strata.lookup.schemas import MAX_QUERY_CHARS, EmptyReason, Filters, LookupRequest, LookupResult
 from strata.platform import telemetry
 from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
@@ -31,6 +31,8 @@ from strata.traces.schemas import Invocation, RetrievalDetails, Status, Surface
 from strata.traces.service import Recorder
 
 TOOL = "lookup"
+MAX_ORDER = 1000
+"""How deep :meth:`LookupService.lexical_order` looks."""
 
 _log = structlog.get_logger(__name__)
 
@@ -110,6 +112,12 @@ class LookupService:
             gatherer = self._gatherer(tenant, plan, {}, per_lane=2 * depth)
             return (await gatherer.lexical_sources(connection))[:depth]
 
+    async def lexical_order(self, tenant: UUID, context: UUID, query: str) -> list[int]:
+        """Return the passages of a context that the lexical lane ranks for a question today, best first."""
+        plan = plan_lookup(LookupRequest(query=query[:MAX_QUERY_CHARS], context=str(context)))
+        async with self._database.work(tenant, snapshot=True) as connection:
+            return await self._gatherer(tenant, plan, {}, per_lane=MAX_ORDER).lexical_passages(connection)
+
     async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupResult:
         with telemetry.span("strata.lookup", surface=caller.surface.value) as span:
             call = _Call(tenant, caller, *telemetry.current_ids())
@@ -135,7 +143,10 @@ class LookupService:
             raise StrataError(OVERLOADED, "Too many lookups are running.")
         self._waiting += 1
         try:
-            await self._places.acquire()
+            async with asyncio.timeout(self._settings.database_acquire_timeout_seconds):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise StrataError(OVERLOADED, "No place came free in time.") from error
         finally:
             self._waiting -= 1
         try:
