@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PORT ?= 8080
 ARGS ?=
-DATA ?=
+DATA ?= $(wildcard ../shared/data)
 
 VENV := .venv/bin
 PY := $(VENV)/python

@@ -8,7 +8,7 @@ from alembic import context
 from sqlalchemy import Connection, pool
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from strata.platform.schema import metadata, sqlalchemy_url
+from strata.platform.migrations import metadata, sqlalchemy_url
 
 config = context.config
 target_metadata = metadata()

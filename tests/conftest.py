@@ -19,10 +19,10 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from strata.app import compose
 from strata.platform.database import Database
 from strata.platform.dsn import with_database
-from strata.platform.schema import migrate
+from strata.platform.migrations import migrate
+from strata.services import compose
 from strata.settings import Settings, load_settings
 
 TEMPLATE = "strata_template"
@@ -120,4 +120,4 @@ async def services(settings, database):
     """Every service over the test's own database."""
     composed = compose(settings, database)
     yield composed
-    await composed.sources.close()
+    await composed.close()

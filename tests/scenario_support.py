@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.app import Services
 from strata.errors import StrataError
 from strata.lookup.schemas import LookupRequest, LookupResult
 from strata.lookup.service import Caller
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import Services
 from strata.sources.model import DocumentInput
 from strata.sources.schemas import IngestReport
 from strata.traces.schemas import InvocationView, Surface

@@ -8,7 +8,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from strata.app import CONTROLLERS, compose, create_app
+from strata.app import CONTROLLERS, create_app
 from strata.errors import CATALOGUE
 from strata.platform.logging import setup_logging
 from strata.platform.openapi import error_page
@@ -17,13 +17,6 @@ from strata.settings import load_settings
 pytestmark = pytest.mark.database
 DOCS = Path(__file__).parents[2] / "docs"
 LEAVE = "# Leave\n\n## Vacation\n\nEveryone has 30 days of vacation a year.\n\n## Sickness\n\nTell your lead.\n"
-
-
-@pytest.fixture
-async def services(settings, database):
-    composed = compose(settings, database)
-    yield composed
-    await composed.sources.close()
 
 
 @pytest.fixture

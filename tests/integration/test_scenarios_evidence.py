@@ -9,23 +9,16 @@ import msgspec
 import pytest
 
 from scenario_support import CONTEXT, ask, doc, prose, put, row_of, sources
-from strata.app import compose
 from strata.hints.schemas import HintInput
 from strata.lookup.schemas import BudgetRequest
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import compose
 
 AUDIT = doc("security/audit.md", "# Audit log\n\n## Retention\n\nAudit logs are kept for 400 days, then deleted.\n")
 REASON = re.compile(
     r"(L0_EXACT|L0_ALIAS|L0_PREFIX|L0_KEYWORD|L0_HINT_BOOST|CATEGORY_FILTER_RELAXED|FALLBACK_L1_ONLY|FALLBACK_L0_ONLY"
     r"|FALLBACK_KEYWORD|L0_FUZZY:0\.\d\d|L1_(RANK|LEXICAL|VECTOR|GRAPH):[1-9]\d*|CATEGORY_FILTER:.+|RELATION:.+)"
 )
-
-
-@pytest.fixture
-async def services(settings, database):
-    composed = compose(settings, database)
-    yield composed
-    await composed.sources.close()
 
 
 @pytest.fixture

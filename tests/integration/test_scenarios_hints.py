@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from scenario_support import CONTEXT, ask, doc, pointed, put, sources
-from strata.app import compose
 from strata.errors import StrataError
 from strata.hints.schemas import HintInput
 from strata.lookup.schemas import Filters
@@ -18,13 +17,6 @@ from strata.platform.ids import DEFAULT_TENANT
 LEAVE = doc("hr/leave.md", "# Leave\n\n## Vacation\n\nThirty days are given each year.\n", category="hr")
 LUNCH = doc("lunch.md", "# Lunch\n\nThe canteen opens at noon.\n")
 OTHER_TENANT = UUID("0190f000-0000-7000-8000-0000000000aa")
-
-
-@pytest.fixture
-async def services(settings, database):
-    composed = compose(settings, database)
-    yield composed
-    await composed.sources.close()
 
 
 async def curate(services, *hints, context=CONTEXT, tenant=DEFAULT_TENANT):

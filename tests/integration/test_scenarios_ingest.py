@@ -10,22 +10,15 @@ import msgspec
 import pytest
 
 from scenario_support import CONTEXT, ask, doc, pointed, put, sources
-from strata.app import compose
 from strata.errors import StrataError
 from strata.hints.schemas import HintInput, HintOrigin
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import compose
 from strata.sources.model import DocumentInput
 
 AUDIT = doc("security/audit.md", "# Audit log\n\n## Retention\n\nAudit logs are kept for 400 days, then deleted.\n")
 LUNCH = doc("lunch.md", "# Lunch\n\nThe canteen opens at noon.\n")
 OTHER_TENANT = UUID("0190f000-0000-7000-8000-0000000000aa")
-
-
-@pytest.fixture
-async def services(settings, database):
-    composed = compose(settings, database)
-    yield composed
-    await composed.sources.close()
 
 
 @pytest.fixture

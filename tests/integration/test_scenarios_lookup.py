@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from scenario_support import CALLER, CONTEXT, ask, doc, pointed, put, row_of, sources
-from strata.app import compose
 from strata.errors import StrataError
 from strata.hints.schemas import HintInput
 from strata.hints.service import HintService
@@ -17,18 +16,12 @@ from strata.lanes.lexical.index import LexicalIndex
 from strata.lookup.schemas import BudgetRequest, Filters, LookupResult
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import compose
 
 AUDIT = doc("security/audit.md", "# Audit log\n\n## Retention\n\nAudit logs are kept for 400 days, then deleted.\n")
 LEAVE = doc("hr/leave.md", "# Leave\n\n## Vacation\n\nEvery employee has thirty vacation days a year.\n", category="hr")
 BADGE = doc("hr/badge.md", "# Badge\n\nA lost badge is replaced at the reception.\n", category="hr")
 OTHER_TENANT = UUID("0190f000-0000-7000-8000-0000000000aa")
-
-
-@pytest.fixture
-async def services(settings, database):
-    composed = compose(settings, database)
-    yield composed
-    await composed.sources.close()
 
 
 def stable(result: LookupResult) -> dict:

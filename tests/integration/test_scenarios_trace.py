@@ -11,23 +11,16 @@ import msgspec
 import pytest
 
 from scenario_support import CALLER, CONTEXT, ask, doc, put, row_of
-from strata.app import compose
 from strata.errors import StrataError
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lookup.schemas import Filters
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import compose
 
 AUDIT = doc("security/audit.md", "# Audit log\n\n## Retention\n\nAudit logs are kept for 400 days, then deleted.\n")
 OTHER = doc("ops.md", "# Ops\n\nAudit logs of the cluster are shipped hourly.\n")
 LUNCH = doc("lunch.md", "# Lunch\n\nThe canteen opens at noon.\n")
 OTHER_TENANT = UUID("0190f000-0000-7000-8000-0000000000aa")
-
-
-@pytest.fixture
-async def services(settings, database):
-    composed = compose(settings, database)
-    yield composed
-    await composed.sources.close()
 
 
 @pytest.fixture

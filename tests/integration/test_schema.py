@@ -16,9 +16,14 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from strata.errors import SCHEMA_OUTDATED, StrataError
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
-from strata.platform.schema import head_revision, metadata, migrate, migration_sql, require_current, sqlalchemy_url
+from strata.platform.migrations import head_revision, metadata, migrate, migration_sql, sqlalchemy_url
+from strata.platform.schema import HEAD_REVISION, require_current
 
 pytestmark = pytest.mark.database
+
+
+def test_the_code_needs_the_newest_revision():
+    assert head_revision() == HEAD_REVISION
 
 
 async def test_models_and_migrations_give_the_same_schema(dsn):

@@ -18,12 +18,13 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from strata.app import compose, create_app
+from strata.app import create_app
 from strata.errors import CONTEXT_NOT_FOUND, DATABASE_UNAVAILABLE, StrataError
 from strata.platform import telemetry
 from strata.platform.border import guard
 from strata.platform.logging import redact, setup_logging
 from strata.platform.problems import EXCEPTION_HANDLERS
+from strata.services import compose
 from strata.settings import load_settings
 
 ROOT = Path(__file__).parents[2]

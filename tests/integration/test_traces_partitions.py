@@ -14,7 +14,7 @@ import pytest
 from strata.errors import OVERLOADED, StrataError
 from strata.platform.dsn import with_database
 from strata.platform.ids import DEFAULT_TENANT, new_id
-from strata.platform.schema import migrate, migration_sql
+from strata.platform.migrations import migrate, migration_sql
 from strata.traces import partition_repository, retention
 from strata.traces.service import InvocationService, Recorder
 from traces_samples import invocation

@@ -16,7 +16,7 @@ from strata.errors import INTERNAL, INVALID_REQUEST, INVALID_SETTING, StrataErro
 from strata.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from strata.app import Services
+    from strata.services import Services
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -139,8 +139,8 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 def with_services(use: Callable[[Services], Awaitable[T]], configured: Settings | None = None) -> T:
     """Open the services, call ``use`` with them, close them."""
-    from strata.app import open_services
     from strata.platform.telemetry import setup_telemetry, shutdown_telemetry
+    from strata.services import open_services
 
     chosen = configured or settings()
     configure_logging(chosen)

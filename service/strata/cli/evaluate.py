@@ -33,9 +33,9 @@ def beir(
 
     The corpus goes into a scratch context, which is deleted afterwards.
     """
-    from strata.app import Services
     from strata.cli.progress import Progress
     from strata.evaluate.service import EvaluateService, LaneScores
+    from strata.services import Services
 
     async def run(services: Services) -> dict[str, LaneScores]:
         service = EvaluateService(services.contexts, services.sources, services.lookup)

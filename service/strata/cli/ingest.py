@@ -12,7 +12,7 @@ from strata.cli.base import examples
 from strata.platform.ids import DEFAULT_TENANT
 
 if TYPE_CHECKING:
-    from strata.app import Services
+    from strata.services import Services
     from strata.sources.schemas import IngestReport
     from strata.sources.schemas import Progress as State
 

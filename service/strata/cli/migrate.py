@@ -33,7 +33,7 @@ def migrate(
     if check and revision != "head":
         raise base.bad_option("--check", "--check compares with the newest revision; it takes no --revision.")
     if sql:
-        from strata.platform.schema import migration_sql
+        from strata.platform.migrations import migration_sql
 
         output.line(migration_sql().rstrip())
         return
@@ -53,16 +53,16 @@ def migrate(
 
 
 async def _check(configured: Settings) -> tuple[str | None, str | None]:
-    from strata.app import open_database
-    from strata.platform.schema import current_revision, head_revision
+    from strata.platform.schema import HEAD_REVISION, current_revision
+    from strata.services import open_database
 
     async with open_database(configured) as database, database.owner() as connection:
-        return await current_revision(connection), head_revision()
+        return await current_revision(connection), HEAD_REVISION
 
 
 async def _migrate(configured: Settings, revision: str) -> tuple[str | None, str | None]:
-    from strata.app import open_database
-    from strata.platform import schema
+    from strata.platform.migrations import migrate
+    from strata.services import open_database
 
     async with open_database(configured) as database:
-        return await schema.migrate(database.dsn, revision)
+        return await migrate(database.dsn, revision)

@@ -22,7 +22,7 @@ from strata.platform.ids import DEFAULT_TENANT
 from strata.settings import Settings
 
 if TYPE_CHECKING:
-    from strata.app import Services
+    from strata.services import Services
 
 
 @examples(

@@ -12,7 +12,7 @@ from strata.errors import CONFLICT, StrataError
 from strata.platform.ids import DEFAULT_TENANT
 
 if TYPE_CHECKING:
-    from strata.app import Services
+    from strata.services import Services
 
 app = typer.Typer(help="List, show, read and delete the sources of a context.", no_args_is_help=True)
 

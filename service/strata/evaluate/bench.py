@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from strata.app import Services, compose, open_services
 from strata.evaluate.beir import JudgedSet, load_judged_set
 from strata.evaluate.metrics import ndcg_at, recall_at
 from strata.evaluate.rival import rival_for
@@ -31,6 +30,7 @@ from strata.lookup.schemas import LookupRequest
 from strata.lookup.service import Caller
 from strata.platform.database import Connection, Database
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import Services, compose, open_services
 from strata.settings import load_settings
 from strata.sources.readers import iter_beir
 from strata.traces.schemas import Invocation, Surface

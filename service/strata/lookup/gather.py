@@ -128,9 +128,7 @@ class Gatherer:
     async def _lexical_alone(self, connection: Connection) -> list[_Hit]:
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
-        return await self._lexical_hits(
-            Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts)))
-        )
+        return await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts))))
 
     async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the texts of ``wanted`` loaded; one without a row is marked as gone."""

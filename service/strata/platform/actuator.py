@@ -19,7 +19,7 @@ from strata.errors import ROUTE_NOT_FOUND, StrataError
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.openapi import documented
-from strata.platform.schema import head_revision, require_current
+from strata.platform.schema import HEAD_REVISION, require_current
 from strata.platform.telemetry import VERSION
 from strata.settings import Settings
 
@@ -55,7 +55,7 @@ class Health:
     settings: Settings
     database: Database
     _schema_checked_at: float = field(default=float("-inf"))
-    revision: str = field(default_factory=head_revision)
+    revision: str = HEAD_REVISION
 
     async def db(self) -> Component:
         """Return UP when a unit of work can be opened and committed."""

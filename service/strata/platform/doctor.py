@@ -23,7 +23,7 @@ from strata.platform import embedded_runtime as runtime
 from strata.platform.database import APPLICATION_ROLE, Database, translate
 from strata.platform.dsn import redact_dsn
 from strata.platform.embedded import EmbeddedPostgres, EmbeddedStatus
-from strata.platform.schema import current_revision, head_revision
+from strata.platform.schema import HEAD_REVISION, current_revision
 from strata.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -203,7 +203,7 @@ async def _inside(connection: asyncpg.Connection, dsn: str) -> AsyncIterator[Che
     yield _server(facts, dsn)
     yield _clock((facts.now - (before + (after - before) / 2)).total_seconds())
     yield _vector(facts)
-    revision, needed = await current_revision(connection), head_revision()
+    revision, needed = await current_revision(connection), HEAD_REVISION
     if revision != needed:
         detail = f"at revision {revision or 'none'}; this version needs {needed}"
         remedy = (

@@ -26,7 +26,8 @@ from strata.platform.actuator import DRAIN_VARIABLE
 from strata.platform.database import Database
 from strata.platform.embedded import EmbeddedPostgres
 from strata.platform.logging import setup_logging
-from strata.platform.schema import migrate, require_current
+from strata.platform.migrations import migrate
+from strata.platform.schema import require_current
 from strata.settings import Settings
 
 TARGET = "strata.app:served_app"

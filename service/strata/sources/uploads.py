@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header  # type: ignore[import-untyped]
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
 from strata.errors import INVALID_REQUEST, MALFORMED_BODY, StrataError
 from strata.sources.model import DocumentInput

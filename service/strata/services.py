@@ -1,0 +1,102 @@
+"""The services of one process, wired over one open database.
+
+Every surface gets a :class:`Services` and nothing else; :mod:`strata.app` puts REST on top.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from strata.hints.service import HintService
+from strata.knowledge.service import ContextService
+from strata.lookup.service import LookupService
+from strata.platform.database import Database
+from strata.platform.embedded import EmbeddedPostgres
+from strata.platform.schema import HEAD_REVISION, current_revision, require_current
+from strata.settings import Settings
+from strata.sources.service import SourceService
+from strata.traces.service import InvocationService, Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Every use case, ready to call, over one open database."""
+
+    settings: Settings
+    database: Database
+    contexts: ContextService
+    sources: SourceService
+    hints: HintService
+    lookup: LookupService
+    invocations: InvocationService
+    recorder: Recorder
+
+    async def close(self) -> None:
+        """Stop background work and write the trace rows that still wait; before the database closes."""
+        await self.sources.close()
+        await self.recorder.close()
+
+
+def compose(settings: Settings, database: Database) -> Services:
+    """Wire the services over an open database."""
+    contexts = ContextService(database)
+    hints = HintService(database, contexts)
+    sources = SourceService(database, settings, contexts, hints)
+    recorder = Recorder(database, settings)
+    lookup = LookupService(database, settings, contexts, hints, recorder)
+    return Services(
+        settings=settings,
+        database=database,
+        contexts=contexts,
+        sources=sources,
+        hints=hints,
+        lookup=lookup,
+        invocations=InvocationService(database, lookup.lexical_order),
+        recorder=recorder,
+    )
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """Open the configured database, starting the embedded server where no URL is set."""
+    if settings.database_url:
+        database = Database(settings.database_url, settings)
+        try:
+            await database.open()
+            yield database
+        finally:
+            await database.close()
+        return
+    server = EmbeddedPostgres(settings.home)
+    info = await asyncio.to_thread(server.acquire)
+    database = Database(info.dsn, settings, revive=lambda: server.acquire().dsn)
+    try:
+        await database.open()
+        yield database
+    finally:
+        await database.close()
+        await asyncio.to_thread(server.release)
+
+
+@asynccontextmanager
+async def open_services(settings: Settings, *, migrate_embedded: bool = True) -> AsyncIterator[Services]:
+    """Open database and services for one process.
+
+    The embedded database is ours alone, so it is migrated on the way; a database by URL must be
+    current already, else ``schema_outdated`` says to run ``strata migrate``.
+    """
+    async with open_database(settings) as database:
+        async with database.owner() as connection:
+            if migrate_embedded and not settings.database_url and await current_revision(connection) != HEAD_REVISION:
+                from strata.platform.migrations import migrate
+
+                await migrate(database.dsn)
+            await require_current(connection, database.dsn)
+        services = compose(settings, database)
+        try:
+            yield services
+        finally:
+            await services.close()
