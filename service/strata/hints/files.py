@@ -79,7 +79,7 @@ def render_hints(entries: Sequence[HintEntry], file_format: HintFormat) -> str:
         return "".join(msgspec.json.encode(row).decode() + "\n" for row in rows)
     if file_format == "json":
         return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n"
-    return yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=120)
+    return yaml.dump(rows, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=120)
 
 
 def _file_row(entry: HintEntry) -> dict[str, Any]:
@@ -143,6 +143,18 @@ def _json_line(line: str, number: int) -> _Raw:
         return _Raw(msgspec.json.decode(line.encode("utf-8", "replace")), number)
     except (msgspec.DecodeError, RecursionError) as error:
         return _Raw(None, number, f"This line is not valid JSON: {error}.")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes strings with rare line breaks in double quotes, the one style that escapes them."""
+
+
+def _string(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    style = '"' if any(char in value for char in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _string)
 
 
 def _read_yaml(text: str) -> list[_Raw]:

@@ -31,7 +31,16 @@ class Limits:
     documents: int
     bytes: int
 
+    def first(self) -> Limits:
+        """Return the limits of a run's first batch."""
+        return Limits(min(self.documents, _FIRST.documents), min(self.bytes, _FIRST.bytes))
 
+    def doubled(self, ceiling: Limits) -> Limits:
+        """Return twice as much, within the ceiling."""
+        return Limits(min(2 * self.documents, ceiling.documents), min(2 * self.bytes, ceiling.bytes))
+
+
+_FIRST = Limits(documents=125, bytes=192 * 1024)
 # A run of its own wants few transactions; inside the service a batch must not hold the event loop.
 BULK = Limits(documents=2000, bytes=3 * 1024 * 1024)
 ONLINE = Limits(documents=100, bytes=256 * 1024)
@@ -203,16 +212,22 @@ class Pipeline:
             await asyncio.gather(*ahead, return_exceptions=True)
 
     def _chunks(self, tasks: Iterator[Task]) -> Iterator[list[Task]]:
-        """Cut the tasks into batches by count and bytes; a path that comes again is refused."""
+        """Cut the tasks into batches by count and bytes; a path that comes again is refused.
+
+        The first batches are small and each is twice the one before, up to the limits of the run:
+        something is in the database and on the progress bar soon.
+        """
         chunk: list[Task] = []
         size = 0
+        limits = self._run.limits.first()
         for task in tasks:
             if not self._tally.see(task.path):
                 self._tally.refuse(_duplicate(task))
                 continue
-            if chunk and (len(chunk) >= self._run.limits.documents or size + task.size > self._run.limits.bytes):
+            if chunk and (len(chunk) >= limits.documents or size + task.size > limits.bytes):
                 yield chunk
                 chunk, size = [], 0
+                limits = limits.doubled(self._run.limits)
             chunk.append(task)
             size += task.size
         if chunk:
