@@ -73,7 +73,7 @@ def upgrade() -> None:
       source_id uuid NOT NULL,
       serial bigint NOT NULL,
       revision bigint NOT NULL DEFAULT 1,
-      path text NOT NULL,
+      path text NOT NULL COLLATE "C",
       origin text NOT NULL DEFAULT '',
       title text NOT NULL DEFAULT '',
       format text NOT NULL,
@@ -99,9 +99,11 @@ def upgrade() -> None:
     )
     """)
     op.execute("CREATE UNIQUE INDEX source_serial_idx ON source (tenant_id, context_id, serial)")
-    op.execute("CREATE INDEX source_category_idx ON source (tenant_id, context_id, category)")
-    # Last, since the planner breaks ties of cost, as on a table without statistics, for the newest
-    # index: foreign key checks must not walk a context through one of the others.
+    # Partial, and the primary key last: on a table without statistics the planner breaks ties of cost
+    # for the newest index that fits, and foreign key checks must not walk a context through another.
+    op.execute(
+        "CREATE INDEX source_category_idx ON source (tenant_id, context_id, category) WHERE category IS NOT NULL"
+    )
     op.execute("ALTER TABLE source ADD PRIMARY KEY (tenant_id, context_id, source_id)")
     op.execute("""
     CREATE TABLE source_content (

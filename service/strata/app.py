@@ -25,7 +25,7 @@ from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.logging import setup_logging
 from strata.platform.openapi import ApiDocument, documentation_routes
 from strata.platform.problems import EXCEPTION_HANDLERS
-from strata.platform.server import end_with_parent
+from strata.platform.server import end_with_parent, tune_garbage_collection
 from strata.platform.telemetry import setup_telemetry, shutdown_telemetry
 from strata.services import Services, open_services
 from strata.settings import Settings, load_settings
@@ -85,6 +85,7 @@ def served_app() -> Litestar:
     setup_telemetry(settings)
     end_with_parent()
     app = create_app(settings)
+    app.on_startup.append(tune_garbage_collection)
     app.on_shutdown.append(shutdown_telemetry)
     return app
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvloop
 from rich.console import Console
 
 from strata.evaluate.beir import JudgedSet, load_judged_set
@@ -30,6 +31,8 @@ from strata.lookup.schemas import LookupRequest
 from strata.lookup.service import Caller
 from strata.platform.database import Connection, Database
 from strata.platform.ids import DEFAULT_TENANT
+from strata.platform.logging import setup_logging
+from strata.platform.server import tune_garbage_collection
 from strata.services import Services, compose, open_services
 from strata.settings import load_settings
 from strata.sources.readers import iter_beir
@@ -169,6 +172,7 @@ async def scale(services: Services, database: _Statements, corpus: Corpus, sizes
 async def _measure(services: Services, database: _Statements, queries: Sequence[str], size: int, rate: float) -> Row:
     for query in queries[:200]:
         await _ask(services, query)
+    tune_garbage_collection()
     recorder = services.lookup._recorder  # noqa: SLF001 - timed in place, so that the share is of this very run
     trace = _timed_record(recorder)
     held = _LoopWatch()
@@ -210,9 +214,9 @@ class _timed_record:  # noqa: N801 - used like a function
         self._spent = 0.0
         original = recorder.record
 
-        async def record(invocation: Invocation) -> None:
+        async def record(invocation: Invocation, connection: Connection | None = None) -> None:
             started = time.perf_counter()
-            await original(invocation)
+            await original(invocation, connection)
             self._spent += (time.perf_counter() - started) * 1000
 
         recorder.record = record
@@ -322,6 +326,7 @@ def report(quality_rows: dict[str, dict[str, dict[str, float]]], rows: Sequence[
 async def run(options: argparse.Namespace) -> None:
     """Run what was asked for and print it; ``--json`` for machines."""
     settings = load_settings()
+    setup_logging(settings)
     directories = judged_sets(options.data)
     if options.sets:
         directories = [path for path in directories if path.name in options.sets.split(",")]
@@ -356,7 +361,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="10000,100000", help="passages to grow through; empty for none")
     parser.add_argument("--no-quality", action="store_true", help="latency only")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of Markdown")
-    asyncio.run(run(parser.parse_args()))
+    uvloop.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

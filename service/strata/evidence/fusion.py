@@ -58,7 +58,8 @@ def unite(group: list[Candidate], weights: Mapping[str, float] | None = None, k:
     lane_ranks = best_ranks(item for member in group for item in member.lane_ranks)
     score = reciprocal_rank_fusion(lane_ranks, weights, k)
     if len(group) == 1:
-        return replace(first, lane_ranks=lane_ranks, fused_score=score)
+        is_done = first.fused_score == score and len(first.lane_ranks) == len(lane_ranks) == 1
+        return first if is_done else replace(first, lane_ranks=lane_ranks, fused_score=score)
     return replace(
         first,
         lane_ranks=lane_ranks,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 from uuid import UUID
 
+from strata.evidence.fusion import reciprocal_rank_fusion
 from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
 from strata.hints.matching import HintGuidance, HintMatch, guidance
 from strata.hints.schemas import HintEntry, HintOrigin
@@ -27,13 +29,18 @@ from strata.text.tokenise import QueryTerm, analyse_query
 from strata.traces.schemas import LaneTrace
 
 HINTS = "hints"
+DERIVED_HINTS = "hints_derived"
 WEAK_HINTS = "hints_weak"
 LEXICAL = "lexical"
 EXPANDED = "lexical_expanded"
 CATEGORY = "hint_category"
 
-LANE_WEIGHTS = {HINTS: 0.5, WEAK_HINTS: 0.05, EXPANDED: 0.5, CATEGORY: 0.1}
-"""Weights in the fusion; a lane not named weighs 1. Measured on judged sets (docs/benchmarks.md)."""
+LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5, CATEGORY: 0.1}
+"""Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
+judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
+
+WHOLE_NAME = 0.95
+"""Strength from which a hint's name is the whole question."""
 
 EXPANSION_WEIGHT = 0.3
 """Weight of a term that a hint added, against 1 for a term of the question."""
@@ -207,8 +214,11 @@ class Gatherer:
             )
             gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms if term.groups)
             coverage = Coverage(gathered.terms, hits.idf)
+            shares: dict[int, float] = {}
             for hit in hits.hits:
-                relevance = coverage.of(term.token for at, term in enumerate(terms) if hit.matched >> at & 1)
+                if (relevance := shares.get(hit.matched)) is None:
+                    present = (term.token for at, term in enumerate(terms) if hit.matched >> at & 1)
+                    relevance = shares[hit.matched] = coverage.of(present)
                 found.append(
                     (-hit.score, order, _Hit(context.context_id, hit.passage_id, hit.score, relevance, reasons))
                 )
@@ -297,9 +307,9 @@ class Gatherer:
         ]
         await self._resolve(targets, list(dict.fromkeys(wanted)))
         nominated: list[Candidate] = []
-        ranks = {HINTS: 0, WEAK_HINTS: 0}
+        ranks = Counter[str]()
         for match in gathered.hints:
-            lane = HINTS if match.is_confident else WEAK_HINTS
+            lane = _hint_lane(match)
             ranks[lane] += 1
             place = LaneRank(lane, ranks[lane], match.strength)
             found = [
@@ -379,6 +389,7 @@ class Gatherer:
             lane_ranks=places,
             layers=(layer,),
             hit_reasons=reasons,
+            fused_score=reciprocal_rank_fusion(places, LANE_WEIGHTS),
             text=row.text,
             citation=_citation(row) if row.text is not None else None,
             relevance=relevance,
@@ -447,6 +458,13 @@ def _gone(hit: _Hit, rank: int) -> Candidate:
 
 def _key(context: UUID, passage: int) -> str:
     return f"{context.hex}:{passage:020}"
+
+
+def _hint_lane(match: HintMatch) -> str:
+    if not match.is_confident:
+        return WEAK_HINTS
+    is_meant = match.entry.origin is HintOrigin.CURATED or match.strength >= WHOLE_NAME
+    return HINTS if is_meant else DERIVED_HINTS
 
 
 def _hint_relevance(match: HintMatch) -> float:

@@ -33,9 +33,9 @@ def bigint(**options: Any) -> Any:
     return Field(sa_column=Column(BigInteger, **{"nullable": False, **options}))
 
 
-def text(**options: Any) -> Any:
-    """Return a text column; never null unless ``nullable=True``."""
-    return Field(sa_column=Column(Text, **{"nullable": False, **options}))
+def text(*, collation: str | None = None, **options: Any) -> Any:
+    """Return a text column; never null unless ``nullable=True``. Collation C is code point order."""
+    return Field(sa_column=Column(Text(collation=collation), **{"nullable": False, **options}))
 
 
 def texts(**options: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Index, UniqueConstraint
+from sqlalchemy import Index, UniqueConstraint, column
 from sqlmodel import SQLModel
 
 from strata.platform.tables import (
@@ -35,7 +35,13 @@ class Source(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("tenant_id", "context_id", "path", name="source_path_key"),
         Index("source_serial_idx", "tenant_id", "context_id", "serial", unique=True),
-        Index("source_category_idx", "tenant_id", "context_id", "category"),
+        Index(
+            "source_category_idx",
+            "tenant_id",
+            "context_id",
+            "category",
+            postgresql_where=column("category").is_not(None),
+        ),
         context_foreign_key(),
     )
 
@@ -44,7 +50,7 @@ class Source(SQLModel, table=True):
     source_id: UUID = uuid(primary_key=True)
     serial: int = bigint()
     revision: int = bigint(server_default="1")
-    path: str = text()
+    path: str = text(collation="C")
     origin: str = text(server_default="")
     title: str = text(server_default="")
     format: str = text()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from strata.text.languages import DEFAULT_LANGUAGE, detect_language, resolve_language
-from strata.text.tokenise import UNIT, QueryTerm, is_run, normalise, run_forms, unit_tokens
+from strata.text.languages import DEFAULT_LANGUAGE, detect_language, latin_language, resolve_language
+from strata.text.tokenise import UNIT, QueryTerm, is_run, normalise, tokens_by_unit
 
 _GAP = re.compile(r"\s+")
-# A starter with the marks that may compose with it: NFKC never reaches across two of these.
-_CLUSTER = re.compile("(?s).[\u0300-\u036f\u0591-\u06ff\u0900-\u0dff\u1100-\u11ff\u3099\u309a\uff9e\uff9f]*")
 
 
 class Span(NamedTuple):
@@ -33,54 +33,84 @@ def find_spans(text: str, terms: Collection[str], languages: Sequence[str] = ())
     if not wanted:
         return []
     plain = normalise(text)
-    offsets = None if plain == text else _offsets(text)
     codes = list(dict.fromkeys(code for code in map(resolve_language, languages) if code))
     codes = codes or [detect_language(text) or DEFAULT_LANGUAGE]
-    # Told apart first by spelling, since a text repeats its words: most units hold none of the terms.
-    hits = {unit: held for unit in set(UNIT.findall(plain)) if (held := _wanted_in(unit, wanted, codes))}
-    if not hits:
-        return []
-    found = sorted(
-        {span for match in UNIT.finditer(plain) if match[0] in hits for span in _unit_spans(match, hits[match[0]])}
-    )
-    if offsets is None:
+    found = sorted(set(_spans(plain, wanted, codes)))
+    if not found or plain == text:
         return found
-    return [Span(offsets[start], offsets[end], term) for start, end, term in found]
+    place = _places(text)
+    return [Span(place(start), place(end), term) for start, end, term in found]
 
 
-def _wanted_in(unit: str, wanted: frozenset[str], languages: Sequence[str]) -> frozenset[str]:
-    """Return those of the wanted tokens that a unit gives."""
-    if is_run(unit):
-        return wanted.intersection(form.token for form in run_forms(_GAP.sub("", unit)))
-    return wanted.intersection(token for language in languages for token in unit_tokens(unit, language))
+def _spans(plain: str, wanted: frozenset[str], languages: Sequence[str]) -> Iterator[Span]:
+    """Yield the spans in normalised text.
 
-
-def _unit_spans(match: re.Match[str], wanted: frozenset[str]) -> Iterator[Span]:
-    unit = match.group()
-    if not is_run(unit):
-        yield from (Span(match.start(), match.end(), token) for token in wanted)
-        return
-    places = [match.start() + at for at, char in enumerate(unit) if not char.isspace()]
-    run = "".join(char for char in unit if not char.isspace())
-    pairs = len(run) - 1
-    for at, form in enumerate(run_forms(run)):
-        if form.token in wanted:
-            first, last = (at, at + 1) if at < pairs else (at - pairs, at - pairs)
-            yield Span(places[first], places[last] + 1, form.token)
-
-
-def _offsets(text: str) -> list[int]:
-    """Map every offset of the NFKC form, its end included, to one of the text.
-
-    Within a cluster that normalising changes, each character maps to the cluster's start.
+    Units are told apart by spelling first: a text repeats its words, and most hold none of the terms.
     """
-    offsets: list[int] = []
-    for cluster in _CLUSTER.finditer(text):
+    units = set(UNIT.findall(plain))
+    runs = {unit for unit in units if is_run(unit)}
+    hits: dict[str, list[str]] = {}
+    # Languages without Latin letters of their own read them as English does: once is enough.
+    for language in dict.fromkeys(map(latin_language, languages)):
+        known = tokens_by_unit(language)
+        for unit in units - runs:
+            for token in known[unit][0]:
+                if token in wanted:
+                    hits.setdefault(unit, []).append(token)
+    if any(unit in hits or unit in runs for unit in units):
+        for match in UNIT.finditer(plain):
+            unit = match[0]
+            if unit in hits:
+                yield from (Span(match.start(), match.end(), token) for token in hits[unit])
+            elif unit in runs:
+                yield from _run_spans(unit, match.start(), wanted)
+
+
+def _run_spans(unit: str, start: int, wanted: frozenset[str]) -> Iterator[Span]:
+    """Yield the pairs and characters of a run that are wanted; a line break inside counts for nothing."""
+    run = _GAP.sub("", unit)
+    places: Sequence[int] = range(len(unit))
+    if len(run) != len(unit):
+        places = [at for at, char in enumerate(unit) if not char.isspace()]
+    for at, char in enumerate(run):
+        if char in wanted:
+            yield Span(start + places[at], start + places[at] + 1, char)
+        pair = run[at : at + 2]
+        if pair in wanted and len(pair) == 2:
+            yield Span(start + places[at], start + places[at + 1] + 1, pair)
+
+
+@lru_cache(maxsize=65_536)
+def _stays_one(char: str) -> bool:
+    """Tell whether a character normalises to one character, whatever stands before or after it."""
+    plain = unicodedata.normalize("NFKC", char)
+    return len(plain) == 1 and not unicodedata.combining(plain) and not "\u1100" <= plain <= "\u11ff"
+
+
+def _places(text: str) -> Callable[[int], int]:
+    """Return the map from offsets of the NFKC form, its end included, to those of the text.
+
+    Runs of characters that stay one keep their distances; within a cluster that normalising
+    changes, each character maps to the cluster's start.
+    """
+    odd = "".join(sorted(char for char in set(text) if not (char.isascii() or _stays_one(char))))
+    if not odd:
+        return int
+    plain_starts, text_starts, stretches = [0], [0], [True]
+    length = last = 0
+    for cluster in re.finditer(f"(?s).?[{re.escape(odd)}]+", text):
+        length += cluster.start() - last
         plain = unicodedata.normalize("NFKC", cluster.group())
-        same = len(plain) == len(cluster.group())
-        offsets.extend(cluster.start() + at if same else cluster.start() for at in range(len(plain)))
-    offsets.append(len(text))
-    return offsets
+        plain_starts += [length, length + len(plain)]
+        text_starts += [cluster.start(), cluster.end()]
+        stretches += [len(plain) == len(cluster.group()), True]
+        length, last = length + len(plain), cluster.end()
+
+    def place(offset: int) -> int:
+        at = bisect_right(plain_starts, offset) - 1
+        return text_starts[at] + (offset - plain_starts[at] if stretches[at] else 0)
+
+    return place
 
 
 class Coverage:

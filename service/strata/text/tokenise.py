@@ -96,9 +96,9 @@ def normalise(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def unit_tokens(unit: str, language: str) -> tuple[str, ...]:
-    """Return the tokens of a unit that is no run, from memory where it was met before."""
-    return _units(language)[unit][0]
+def tokens_by_unit(language: str) -> Mapping[str, tuple[tuple[str, ...], int]]:
+    """Return the tokens and the length of any unit that is no run, made when first asked for."""
+    return _units(language)
 
 
 def is_run(unit: str) -> bool:
