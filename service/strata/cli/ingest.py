@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,7 @@ _SHOWN_REFUSALS = 50
 @examples(
     "strata ingest ./handbook --context handbook",
     "strata ingest ./handbook --context handbook --prune",
+    "strata ingest ./policies --context handbook --category hr --tag 2026",
     "strata ingest notes.md report.pdf --context inbox",
     "strata ingest ./manuals -c manuals --workers 4 --json",
 )
@@ -32,6 +34,9 @@ def ingest(
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete what an earlier run took from here and is gone.")
     ] = False,
+    category: Annotated[str | None, typer.Option(help="The category of all these sources.")] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag for all these sources; repeatable.")] = None,
+    language: Annotated[str | None, typer.Option(help="Their language, such as en or zh-CN.")] = None,
     workers: Annotated[int | None, typer.Option(help="Reader processes; default one for each CPU.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
@@ -45,7 +50,10 @@ def ingest(
             raise base.bad_option("PATH", f"There is no {path}.")
     if workers is not None and workers < 1:
         raise base.bad_option("--workers", "--workers is at least 1.")
-    report = base.with_services(lambda services: run_ingest(services, context, paths, prune=prune, workers=workers))
+    given = {"category": category, "tags": tags or [], "language": language}
+    report = base.with_services(
+        lambda services: run_ingest(services, context, paths, prune=prune, workers=workers, given=given)
+    )
     if as_json:
         output.json_document(report)
     else:
@@ -61,6 +69,7 @@ async def run_ingest(
     *,
     prune: bool = False,
     workers: int | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> IngestReport:
     """Ingest with progress on standard error."""
     from strata.cli.progress import Progress
@@ -80,7 +89,13 @@ async def run_ingest(
             )
 
         return await services.sources.ingest_paths(
-            DEFAULT_TENANT, context, paths, prune=prune, workers=workers, progress=seen
+            DEFAULT_TENANT,
+            context,
+            paths,
+            prune=prune,
+            workers=workers,
+            progress=seen,
+            **(given or {}),
         )
 
 

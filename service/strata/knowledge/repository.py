@@ -3,34 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
+from strata.knowledge.model import ContextCounts, ContextRow
 from strata.platform.database import Connection
-
-
-@dataclass(frozen=True, slots=True)
-class ContextRow:
-    """A context as it stands in its table."""
-
-    context_id: UUID
-    name: str
-    description: str
-    graph_revision: int
-    passages_revision: int
-    hints_revision: int
-    config_revision: int
-    languages: list[str]
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ContextCounts:
-    """How many sources and passages a context holds."""
-
-    sources: int
-    passages: int
 
 
 async def find(connection: Connection, tenant: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[ContextRow]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from strata.errors import CONFLICT, CONTEXT_EXISTS, CONTEXT_NOT_FOUND, INVALID_REQUEST, StrataError
 from strata.knowledge import repository
-from strata.knowledge.repository import ContextCounts, ContextRow
+from strata.knowledge.model import ContextCounts, ContextRow
 from strata.knowledge.schemas import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, ContextList, ContextView, Revisions
 from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id

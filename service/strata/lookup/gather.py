@@ -16,7 +16,7 @@ from strata.hints.matching import HintGuidance, HintMatch, guidance
 from strata.hints.schemas import HintEntry, HintOrigin
 from strata.hints.service import HintService
 from strata.hints.targets import split_target
-from strata.knowledge.repository import ContextRow
+from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lookup import repository

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from strata.errors import SOURCE_REFUSED, StrataError
-from strata.knowledge.repository import ContextRow
+from strata.knowledge.model import ContextRow
 from strata.sources.build import Batch, Loaded, load
 from strata.sources.discover import refusal
 from strata.sources.model import Refused, Same, Task

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, SOURCE_NOT_FOUND, StrataError
 from strata.hints.service import HintService
-from strata.knowledge.repository import ContextRow
+from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService, as_uuid
 from strata.lanes.lexical.repository import kill_sources
 from strata.platform.database import Connection, Database
@@ -19,7 +20,8 @@ from strata.sources.discover import Survey, survey, tasks_of
 from strata.sources.ingest import BULK, ONLINE, PARALLEL_BYTES, Limits, Pipeline, Run, Tally
 from strata.sources.inputs import input_tasks
 from strata.sources.merging import Merger
-from strata.sources.model import DocumentInput, Task
+from strata.sources.metadata import clean_given
+from strata.sources.model import DocumentInput, Given, Task
 from strata.sources.repository import Gone, SourceRow
 from strata.sources.schemas import (
     MAX_DOCUMENTS,
@@ -86,13 +88,18 @@ class SourceService:
         prune: bool = False,
         progress: Callable[[Progress], None] | None = None,
         workers: int | None = None,
+        category: str | None = None,
+        tags: Sequence[str] = (),
+        language: str | None = None,
     ) -> IngestReport:
         """Take in files and folders of this machine; a run that was broken off goes on where it stood.
 
         ``prune`` deletes the sources that an earlier run found below the same folder (or in the same
         corpus) and this one did not; not where a part of it could not be read. ``workers`` is how many
-        processes build, None for the setting. Waits for the merges that it causes.
+        processes build, None for the setting. ``category``, ``tags`` and ``language`` are given to
+        every source, over what its document says. Waits for the merges that it causes.
         """
+        given = clean_given(DocumentInput(content="", category=category, tags=tags, language=language), {}, None)
         found = await asyncio.to_thread(survey, paths)
         total, size = sum(entry.records for entry in found.found), sum(entry.size for entry in found.found)
         tally = Tally(progress, total + len(found.refused), size)
@@ -102,7 +109,7 @@ class SourceService:
         if context is not None:
             processes = self._processes(size, workers)
             await self._ingest(
-                self._run(tenant, context, BULK, processes, is_patient=True), tally, _tasks(found, tally)
+                self._run(tenant, context, BULK, processes, is_patient=True), tally, _tasks(found, tally, given)
             )
             if prune:
                 for origin in found.prunable:
@@ -299,11 +306,11 @@ class SourceService:
         return Run(tenant, context, limits, processes, self._settings.max_source_bytes, is_patient)
 
 
-def _tasks(found: Survey, tally: Tally) -> Iterator[Task]:
+def _tasks(found: Survey, tally: Tally, given: Given) -> Iterator[Task]:
     """Yield the sources of all files; a corpus with a line that is none is not pruned."""
     for entry in found.found:
         before = tally.refused
-        yield from tasks_of(entry, tally.refuse)
+        yield from (replace(task, given=given) for task in tasks_of(entry, tally.refuse))
         if entry.is_corpus and tally.refused > before and entry.origin in found.prunable:
             found.prunable.remove(entry.origin)
 

@@ -30,6 +30,12 @@ class Partition:
     upper: datetime | None
 
 
+async def database_time(connection: asyncpg.Connection) -> datetime:
+    """Return the database's clock, which the rows were stamped by."""
+    now: datetime = await connection.fetchval("SELECT now()")
+    return now
+
+
 async def partitions(connection: asyncpg.Connection) -> list[Partition]:
     """Return every partition, oldest first, the default one last."""
     rows = await connection.fetch(

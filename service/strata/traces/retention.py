@@ -52,7 +52,7 @@ async def prune(database: Database, older_than: timedelta, *, dry_run: bool = Fa
     if older_than < timedelta(0):
         raise StrataError(INVALID_REQUEST, "The age must not be negative.", pointer="--older-than")
     async with database.owner() as connection:
-        now: datetime = await connection.fetchval("SELECT now()")
+        now = await partition_repository.database_time(connection)
         try:
             cutoff = now - older_than
         except OverflowError:
