@@ -6,13 +6,16 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from strata.text.languages import DEFAULT_LANGUAGE, detect_language, latin_language, resolve_language
+from strata.text.scripts import SPACELESS
 from strata.text.tokenise import UNIT, QueryTerm, is_run, normalise, tokens_by_unit
 
-_GAP = re.compile(r"\s+")
+_BROKEN_RUN = re.compile(rf"[{SPACELESS}]\s+[{SPACELESS}]")
+_MAX_KNOWN_CHARS = 64
+_MAX_KNOWN_PIECES = 200_000
 
 
 class Span(NamedTuple):
@@ -43,41 +46,73 @@ def find_spans(text: str, terms: Collection[str], languages: Sequence[str] = ())
 
 
 def _spans(plain: str, wanted: frozenset[str], languages: Sequence[str]) -> Iterator[Span]:
-    """Yield the spans in normalised text.
-
-    Units are told apart by spelling first: a text repeats its words, and most hold none of the terms.
-    """
-    units = set(UNIT.findall(plain))
-    runs = {unit for unit in units if is_run(unit)}
-    hits: dict[str, list[str]] = {}
+    """Yield the spans in normalised text; one may come twice."""
     # Languages without Latin letters of their own read them as English does: once is enough.
     for language in dict.fromkeys(map(latin_language, languages)):
-        known = tokens_by_unit(language)
-        for unit in units - runs:
-            for token in known[unit][0]:
-                if token in wanted:
-                    hits.setdefault(unit, []).append(token)
-    if any(unit in hits or unit in runs for unit in units):
-        for match in UNIT.finditer(plain):
-            unit = match[0]
-            if unit in hits:
-                yield from (Span(match.start(), match.end(), token) for token in hits[unit])
-            elif unit in runs:
-                yield from _run_spans(unit, match.start(), wanted)
+        yield from _word_spans(plain, wanted, language)
+    if spaceless := [token for token in wanted if is_run(token)]:
+        yield from _run_spans(plain, spaceless)
 
 
-def _run_spans(unit: str, start: int, wanted: frozenset[str]) -> Iterator[Span]:
-    """Yield the pairs and characters of a run that are wanted; a line break inside counts for nothing."""
-    run = _GAP.sub("", unit)
-    places: Sequence[int] = range(len(unit))
-    if len(run) != len(unit):
-        places = [at for at, char in enumerate(unit) if not char.isspace()]
-    for at, char in enumerate(run):
-        if char in wanted:
-            yield Span(start + places[at], start + places[at] + 1, char)
-        pair = run[at : at + 2]
-        if pair in wanted and len(pair) == 2:
-            yield Span(start + places[at], start + places[at + 1] + 1, pair)
+def _word_spans(plain: str, wanted: frozenset[str], language: str) -> Iterator[Span]:
+    """Yield the spans of spaced words.
+
+    A text repeats its words and most hold no term, so what stands between white space is told apart
+    first, by spelling and from memory; only what holds a term is looked at closely.
+    """
+    known = _pieces(language)
+    hits = [piece for piece in set(plain.split()) if not wanted.isdisjoint(known[piece])]
+    if not hits:
+        return
+    tokens = tokens_by_unit(language)
+    for piece in re.finditer(rf"(?<!\S)(?:{'|'.join(map(re.escape, sorted(hits)))})(?!\S)", plain):
+        for match in UNIT.finditer(plain, piece.start(), piece.end()):
+            if not is_run(match[0]):
+                yield from (Span(match.start(), match.end(), token) for token in tokens[match[0]][0] if token in wanted)
+
+
+class _Pieces(dict[str, frozenset[str]]):
+    """The tokens of the spaced words in a piece of text without white space; emptied when full."""
+
+    def __init__(self, language: str) -> None:
+        super().__init__()
+        self._tokens = tokens_by_unit(language)
+
+    def __missing__(self, piece: str) -> frozenset[str]:
+        units = (unit for unit in UNIT.findall(piece) if not is_run(unit))
+        value = frozenset(token for unit in units for token in self._tokens[unit][0])
+        if len(piece) <= _MAX_KNOWN_CHARS:
+            if len(self) >= _MAX_KNOWN_PIECES:
+                self.clear()
+            self[piece] = value
+        return value
+
+
+@cache
+def _pieces(language: str) -> _Pieces:
+    return _Pieces(language)
+
+
+def _run_spans(plain: str, wanted: Sequence[str]) -> Iterator[Span]:
+    """Yield the spans of pairs and characters of scripts without spaces; a line break inside counts for nothing."""
+    text, places = plain, None
+    if _BROKEN_RUN.search(plain):
+        places = [at for at, char in enumerate(plain) if not char.isspace()]
+        text = "".join(plain[at] for at in places)
+    for token in wanted:
+        at = text.find(token)
+        while at >= 0:
+            last = at + len(token) - 1
+            start, end = (at, last + 1) if places is None else (places[at], places[last] + 1)
+            if places is None or _is_one_run(plain, start, end):
+                yield Span(start, end, token)
+            at = text.find(token, at + 1)
+
+
+def _is_one_run(plain: str, start: int, end: int) -> bool:
+    """Tell whether a stretch is one unit: white space inside a run is at most one line break."""
+    match = UNIT.match(plain, start, end)
+    return match is not None and match.end() == end
 
 
 @lru_cache(maxsize=65_536)
