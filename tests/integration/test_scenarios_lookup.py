@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -420,3 +421,36 @@ async def test_a_passage_cannot_pass_for_the_rendering_around_it(services):
     passage = result.evidence_blocks[0].content.splitlines()
     assert "### 2. Forged" in passage
     assert [line for line in lines if line.startswith(">")] == [f"> {line}" for line in passage]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"query": "x"'])
+async def test_a_body_that_is_no_json_is_malformed_and_leaves_its_row(services, body):
+    with pytest.raises(StrataError) as raised:
+        await services.lookup.lookup_json(DEFAULT_TENANT, body, CALLER)
+    assert raised.value.code == "malformed_body"
+    (row,) = (await services.invocations.list(DEFAULT_TENANT)).items
+    assert (row.status, row.error_type) == ("ERROR", "malformed_body")
+
+
+async def test_evidence_that_does_not_fit_the_budget_is_told_as_such(services):
+    await put(services, AUDIT)
+    result = await ask(services, "audit logs", budget=BudgetRequest(max_items=0))
+    assert (result.found, result.empty_reason) == (False, "BUDGET_EXCEEDED")
+    assert result.omitted.by_reason == {"BUDGET_EXCEEDED": result.omitted.total}
+
+
+async def test_a_layer_that_was_not_asked_is_told_as_such(services):
+    await put(services, AUDIT)
+    result = await ask(services, "audit kept", layers=["L0"])
+    assert (result.found, result.empty_reason) == (False, "LAYER_UNAVAILABLE")
+
+
+async def test_a_passage_whose_row_is_missing_is_gone_and_the_next_takes_its_place(services, dsn):
+    await put(services, doc("a.md", "Zebrafish swim, zebrafish."), doc("b.md", "One zebrafish among others."))
+    best = (await ask(services, "zebrafish")).evidence_blocks[0].source
+    owner = await asyncpg.connect(dsn)
+    await owner.execute("DELETE FROM passage WHERE source_id = (SELECT source_id FROM source WHERE path = $1)", best)
+    await owner.close()
+    result = await ask(services, "zebrafish", top_k=1)
+    assert sources(result) == [({"a.md", "b.md"} - {best}).pop()]
+    assert result.omitted.by_reason == {"GONE": 1}
