@@ -16,7 +16,7 @@ CREATE TABLE tool_invocation (
   tenant_id uuid NOT NULL,
   context_id uuid,
   id uuid NOT NULL,
-  created_at timestamptz NOT NULL DEFAULT now(),
+  created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   tool_name text NOT NULL,
   surface text NOT NULL,
   session_id text,

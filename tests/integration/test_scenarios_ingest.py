@@ -188,16 +188,10 @@ async def test_pruning_removes_what_vanished_and_nothing_else(services, folder):
 async def test_a_cancelled_run_keeps_what_it_committed_and_goes_on(services, tmp_path, owner):
     for number in range(900):
         (tmp_path / f"{number:03}.md").write_text(f"# File {number}\n\nThe lighthouse keeper wrote page {number}.\n")
-    written = asyncio.Event()
-
-    def progress(now):
-        if 0 < now.done < now.total:
-            written.set()
-
-    run = asyncio.create_task(
-        services.sources.ingest_paths(DEFAULT_TENANT, CONTEXT, [tmp_path], progress=progress, workers=1)
-    )
-    await written.wait()
+    run = asyncio.create_task(services.sources.ingest_paths(DEFAULT_TENANT, CONTEXT, [tmp_path], workers=1))
+    while not await owner.fetchval("SELECT EXISTS (SELECT FROM source)"):
+        assert not run.done()
+        await asyncio.sleep(0.002)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run

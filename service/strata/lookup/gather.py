@@ -7,19 +7,29 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal
 from uuid import UUID
 
-from strata.evidence.fusion import reciprocal_rank_fusion
-from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
+from strata.evidence.model import Candidate, LaneRank, Layer
 from strata.hints.matching import HintGuidance, HintMatch, guidance
-from strata.hints.schemas import HintEntry, HintOrigin
 from strata.hints.service import HintService
 from strata.hints.targets import split_target
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lookup import repository
+from strata.lookup.candidates import (
+    EXPANDED,
+    HINTS,
+    LEXICAL,
+    Candidates,
+    Granularity,
+    Hit,
+    Rows,
+    hint_lane,
+    loaded,
+    passage_of,
+    summary,
+)
 from strata.lookup.repository import PassageRow, SourceFilter
 from strata.lookup.request import Plan
 from strata.platform import telemetry
@@ -28,32 +38,16 @@ from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm, analyse_query
 from strata.traces.schemas import LaneTrace
 
-HINTS = "hints"
-DERIVED_HINTS = "hints_derived"
-WEAK_HINTS = "hints_weak"
-LEXICAL = "lexical"
-EXPANDED = "lexical_expanded"
-CATEGORY = "hint_category"
-
-LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5, CATEGORY: 0.1}
-"""Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
-judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
-
-WHOLE_NAME = 0.95
-"""Strength from which a hint's name is the whole question."""
-
 EXPANSION_WEIGHT = 0.3
 """Weight of a term that a hint added, against 1 for a term of the question."""
 
 TEXT_WINDOW = 16
 """Texts loaded beyond the blocks wanted: what near duplicates and merging usually use up."""
 
-Granularity = Literal["section", "source", "passage"]
-
 
 @dataclass(slots=True)
 class Gathered:
-    """What the lanes brought. ``idf`` and ``terms`` are of the first context that was searched."""
+    """What the lanes brought, and what they learned on the way."""
 
     contexts: Sequence[ContextRow]
     terms: Sequence[QueryTerm]
@@ -64,17 +58,6 @@ class Gathered:
     is_relaxed: bool = False
     knows_a_term: bool = False
     has_filtered_matches: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    """One passage of the lexical lane, over all contexts."""
-
-    context: UUID
-    passage: int
-    score: float
-    relevance: float
-    reasons: tuple[str, ...]
 
 
 class Gatherer:
@@ -102,7 +85,7 @@ class Gatherer:
         self._hints = hints
         self._lexical = lexical
         self._per_lane = max(per_lane, 2 * plan.top_k)
-        self._granularity = granularity
+        self._candidates = Candidates(granularity, skipped)
         self._floor = floor
         self.skipped = skipped
         self.running: str | None = None
@@ -117,8 +100,10 @@ class Gatherer:
         hits = await self._lexical_hits(gathered)
         expanded = await self._expanded_hits(gathered)
         rows = await self._rows(_distinct(hits, expanded), self._plan.top_k + TEXT_WINDOW)
-        gathered.candidates = self._lexical_candidates(gathered, hits, rows)
-        gathered.candidates += self._expanded_candidates(expanded, rows)
+        suggested = frozenset(gathered.guidance.categories) - frozenset(self._plan.categories)
+        gathered.candidates = self._candidates.lexical(hits, rows, suggested) + self._candidates.expanded(
+            expanded, rows
+        )
         await self._add_hints(gathered, rows)
         return gathered
 
@@ -132,22 +117,22 @@ class Gatherer:
         """Return the lexical lane's passages, best first."""
         return [hit.passage for hit in await self._lexical_alone(connection)]
 
-    async def _lexical_alone(self, connection: Connection) -> list[_Hit]:
+    async def _lexical_alone(self, connection: Connection) -> list[Hit]:
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
         return await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts))))
 
     async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the texts of ``wanted`` loaded; one without a row is marked as gone."""
-        pairs = [_passage_of(item) for item in wanted]
+        pairs = [passage_of(item) for item in wanted]
         rows = await repository.passage_rows(
             self.connection, self._tenant, [pair[0] for pair in pairs], [pair[1] for pair in pairs], len(pairs)
         )
-        loaded = {(row.context_id, row.passage_id): row for row in rows}
+        found = {(row.context_id, row.passage_id): row for row in rows}
         asked = {item.identity for item in wanted}
-        return [_loaded(item, loaded.get(_passage_of(item))) if item.identity in asked else item for item in candidates]
+        return [loaded(item, found.get(passage_of(item))) if item.identity in asked else item for item in candidates]
 
-    async def _lexical_hits(self, gathered: Gathered) -> list[_Hit]:
+    async def _lexical_hits(self, gathered: Gathered) -> list[Hit]:
         if Layer.L1 not in self._plan.layers or LEXICAL in self.skipped:
             gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason=self.skipped.get(LEXICAL, "not requested"))
             return []
@@ -173,7 +158,7 @@ class Gatherer:
         gathered.lanes[LEXICAL] = LaneTrace(ran=True, candidates=len(hits), duration_ms=_ms(started))
         return hits
 
-    async def _expanded_hits(self, gathered: Gathered) -> list[_Hit]:
+    async def _expanded_hits(self, gathered: Gathered) -> list[Hit]:
         """Search once more with the names that confident hints add, where they add any term."""
         known = {term.token for term in gathered.terms}
         added = [
@@ -199,10 +184,10 @@ class Gatherer:
         *,
         most: int | None = None,
         terms: Sequence[QueryTerm] | None = None,
-    ) -> list[_Hit]:
+    ) -> list[Hit]:
         """Search each context; several are merged by score, then by the order in which they were asked."""
         terms = gathered.terms if terms is None else terms
-        found: list[tuple[float, int, _Hit]] = []
+        found: list[tuple[float, int, Hit]] = []
         for order, context in enumerate(gathered.contexts):
             eligible = None
             if not source_filter.is_empty:
@@ -220,12 +205,12 @@ class Gatherer:
                     present = (term.token for at, term in enumerate(terms) if hit.matched >> at & 1)
                     relevance = shares[hit.matched] = coverage.of(present)
                 found.append(
-                    (-hit.score, order, _Hit(context.context_id, hit.passage_id, hit.score, relevance, reasons))
+                    (-hit.score, order, Hit(context.context_id, hit.passage_id, hit.score, relevance, reasons))
                 )
         found.sort(key=lambda item: (item[0], item[1], item[2].passage))
         return [hit for _, _, hit in found[: most or self._per_lane]]
 
-    async def _rows(self, hits: Sequence[_Hit], window: int) -> dict[tuple[UUID, int], PassageRow]:
+    async def _rows(self, hits: Sequence[Hit], window: int) -> Rows:
         if not hits:
             return {}
         with telemetry.stage("confirm"):
@@ -237,45 +222,6 @@ class Gatherer:
                 window,
             )
         return {(row.context_id, row.passage_id): row for row in rows}
-
-    def _lexical_candidates(
-        self, gathered: Gathered, hits: Sequence[_Hit], rows: dict[tuple[UUID, int], PassageRow]
-    ) -> list[Candidate]:
-        suggested = frozenset(gathered.guidance.categories) - frozenset(self._plan.categories)
-        in_category = 0
-        candidates = []
-        for rank, hit in enumerate(hits, 1):
-            row = rows.get((hit.context, hit.passage))
-            if row is None:
-                candidates.append(_gone(hit, rank))
-                continue
-            reasons = [f"L1_RANK:{rank}", f"L1_LEXICAL:{rank}", *hit.reasons]
-            places = [LaneRank(LEXICAL, rank, hit.score)]
-            if row.category in suggested:
-                in_category += 1
-                places.append(LaneRank(CATEGORY, in_category, hit.score))
-                reasons.append("L0_HINT_BOOST")
-            if HINTS in self.skipped:
-                reasons.append("FALLBACK_L1_ONLY")
-            candidates.append(
-                self._passage(
-                    row, Layer.L1, tuple(places), tuple(reasons), relevance=hit.relevance, is_protected=rank == 1
-                )
-            )
-        return candidates
-
-    def _expanded_candidates(self, hits: Sequence[_Hit], rows: dict[tuple[UUID, int], PassageRow]) -> list[Candidate]:
-        return [
-            self._passage(
-                row,
-                Layer.L1,
-                (LaneRank(EXPANDED, rank, hit.score),),
-                ("L0_HINT_BOOST",),
-                relevance=hit.relevance,
-            )
-            for rank, hit in enumerate(hits, 1)
-            if (row := rows.get((hit.context, hit.passage))) is not None
-        ]
 
     async def _match_hints(self, gathered: Gathered) -> None:
         if Layer.L0 not in self._plan.layers or HINTS in self.skipped:
@@ -290,13 +236,13 @@ class Gatherer:
         self.running = None
         gathered.lanes[HINTS] = LaneTrace(ran=True, candidates=len(gathered.hints), duration_ms=_ms(started))
 
-    async def _add_hints(self, gathered: Gathered, rows: dict[tuple[UUID, int], PassageRow]) -> None:
+    async def _add_hints(self, gathered: Gathered, rows: Rows) -> None:
         if not gathered.hints:
             return
         with telemetry.stage("hint_targets"):
             gathered.candidates += await self._hint_candidates(gathered, rows)
 
-    async def _hint_candidates(self, gathered: Gathered, rows: dict[tuple[UUID, int], PassageRow]) -> list[Candidate]:
+    async def _hint_candidates(self, gathered: Gathered, rows: Rows) -> list[Candidate]:
         """Let each hint nominate the passages of its targets, or itself where it has none."""
         targets = _Targets(gathered.candidates, rows)
         wanted = [
@@ -305,22 +251,22 @@ class Gatherer:
             for target in match.entry.targets
             if targets.find(match.entry.context_id, *split_target(target)) is None
         ]
-        await self._resolve(targets, list(dict.fromkeys(wanted)))
+        await self._resolve(targets, list(dict.fromkeys(wanted))[: self._per_lane])
         nominated: list[Candidate] = []
         ranks = Counter[str]()
         for match in gathered.hints:
-            lane = _hint_lane(match)
+            lane = hint_lane(match)
             ranks[lane] += 1
             place = LaneRank(lane, ranks[lane], match.strength)
             found = [
                 row
                 for target in match.entry.targets
                 if (row := targets.find(match.entry.context_id, *split_target(target))) is not None
-                and self._passes(row)
+                and ((row.context_id, row.passage_id) in rows or self._is_asked(row.category))
             ]
-            nominated += [self._hinted(row, match, place) for row in found]
-            if not found and match.entry.summary and self._is_asked(match.entry):
-                nominated.append(_summary(match, place))
+            nominated += [self._candidates.hinted(row, match, place) for row in found]
+            if not found and match.entry.summary and self._is_asked(match.entry.category):
+                nominated.append(summary(match, place))
         return nominated
 
     async def _resolve(self, targets: _Targets, wanted: Sequence[tuple[UUID, str, str | None]]) -> None:
@@ -346,66 +292,19 @@ class Gatherer:
             if (row := by_id.get((want[0], passage))) is not None:
                 targets.add(want, row)
 
-    def _passes(self, row: PassageRow) -> bool:
-        """Hold a hint's target to the hard filters that can be told from its row; the rest rule hints out."""
-        source_filter = self._plan.source_filter
-        if not source_filter.is_empty:
-            return False
-        return not self._plan.categories or row.category in self._plan.categories
-
-    def _is_asked(self, entry: HintEntry) -> bool:
-        """Tell whether a hint passes the filters by itself; only its category can be told."""
+    def _is_asked(self, category: str | None) -> bool:
+        """Hold what no lane found by its words to the filters; only a category can be told of it."""
         categories = self._plan.categories
-        return self._plan.source_filter.is_empty and (not categories or entry.category in categories)
-
-    def _hinted(self, row: PassageRow, match: HintMatch, place: LaneRank) -> Candidate:
-        title = match.entry.title if match.entry.origin is HintOrigin.CURATED else None
-        reasons = (*match.reasons, "L0_HINT_BOOST", *(("FALLBACK_L0_ONLY",) if LEXICAL in self.skipped else ()))
-        return self._passage(row, Layer.L0, (place,), reasons, relevance=_hint_relevance(match), title=title)
-
-    def _passage(
-        self,
-        row: PassageRow,
-        layer: Layer,
-        places: tuple[LaneRank, ...],
-        reasons: tuple[str, ...],
-        *,
-        relevance: float,
-        title: str | None = None,
-        is_protected: bool = False,
-    ) -> Candidate:
-        key, basis = _source_key(row, self._granularity)
-        return Candidate(
-            kind="passage",
-            key=_key(row.context_id, row.passage_id),
-            layer=layer,
-            source_key=key,
-            source_key_basis=basis,
-            source=row.path,
-            title=row.title if title is None else title,
-            breadcrumb=tuple(row.breadcrumb),
-            anchor=row.anchor,
-            category=row.category,
-            lane_ranks=places,
-            layers=(layer,),
-            hit_reasons=reasons,
-            fused_score=reciprocal_rank_fusion(places, LANE_WEIGHTS),
-            text=row.text,
-            citation=_citation(row) if row.text is not None else None,
-            relevance=relevance,
-            metadata=row.metadata or {},
-            scope=row.context_id.hex,
-            is_protected=is_protected,
-        )
+        return self._plan.source_filter.is_empty and (not categories or category in categories)
 
 
 class _Targets:
     """Which passage stands for a hint's target: the best lexical hit inside it, else the one resolved."""
 
-    def __init__(self, candidates: Sequence[Candidate], rows: dict[tuple[UUID, int], PassageRow]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], rows: Rows) -> None:
         self._rows: dict[tuple[UUID, str, str | None], PassageRow] = {}
         for candidate in candidates:
-            row = rows.get(_passage_of(candidate))
+            row = rows.get(passage_of(candidate))
             if row is None or row.text is None:
                 continue
             self._rows.setdefault((row.context_id, row.path, None), row)
@@ -424,105 +323,12 @@ def languages_of(contexts: Sequence[ContextRow]) -> list[str]:
     return sorted({language for context in contexts for language in context.languages})
 
 
-def _distinct(*lists: Sequence[_Hit]) -> list[_Hit]:
+def _distinct(*lists: Sequence[Hit]) -> list[Hit]:
     """Return each passage once, in the order of the first list, then of the next."""
-    unique: dict[tuple[UUID, int], _Hit] = {}
+    unique: dict[tuple[UUID, int], Hit] = {}
     for hit in chain.from_iterable(lists):
         unique.setdefault((hit.context, hit.passage), hit)
     return list(unique.values())
-
-
-def _loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:
-    if row is None:
-        return replace(candidate, is_gone=True)
-    return replace(candidate, text=row.text, citation=_citation(row), metadata=row.metadata or {})
-
-
-def _gone(hit: _Hit, rank: int) -> Candidate:
-    """Return what is left to say of a passage that the index has and the tables have not."""
-    return Candidate(
-        kind="passage",
-        key=_key(hit.context, hit.passage),
-        layer=Layer.L1,
-        source_key=f"rank:{Layer.L1}:{rank}",
-        source_key_basis=KeyBasis.RANK,
-        source="",
-        title="",
-        lane_ranks=(LaneRank(LEXICAL, rank, hit.score),),
-        layers=(Layer.L1,),
-        relevance=hit.relevance,
-        scope=hit.context.hex,
-        is_gone=True,
-    )
-
-
-def _key(context: UUID, passage: int) -> str:
-    return f"{context.hex}:{passage:020}"
-
-
-def _hint_lane(match: HintMatch) -> str:
-    if not match.is_confident:
-        return WEAK_HINTS
-    is_meant = match.entry.origin is HintOrigin.CURATED or match.strength >= WHOLE_NAME
-    return HINTS if is_meant else DERIVED_HINTS
-
-
-def _hint_relevance(match: HintMatch) -> float:
-    return match.strength if match.is_confident else match.strength / 2
-
-
-def _summary(match: HintMatch, place: LaneRank) -> Candidate:
-    """Return the hint itself as evidence: its summary is the text, and it cites nothing."""
-    entry = match.entry
-    return Candidate(
-        kind="hint",
-        key=str(entry.hint_id),
-        layer=Layer.L0,
-        source_key=f"title:{' '.join(entry.title.casefold().split())}",
-        source_key_basis=KeyBasis.TITLE,
-        source=f"hint:{entry.hint_id}",
-        title=entry.title,
-        breadcrumb=tuple(entry.breadcrumb),
-        category=entry.category,
-        lane_ranks=(place,),
-        layers=(Layer.L0,),
-        hit_reasons=match.reasons,
-        relevance=_hint_relevance(match),
-        text=entry.summary,
-        metadata=entry.metadata,
-        scope=entry.context_id.hex,
-    )
-
-
-def _source_key(row: PassageRow, granularity: Granularity) -> tuple[str, KeyBasis]:
-    if row.source_key is not None:
-        return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
-    key = f"path:{row.path}"
-    if granularity == "source":
-        return key, KeyBasis.PATH
-    if row.anchor is not None:
-        key += f"#{row.anchor}"
-    return (key if granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
-
-
-def _citation(row: PassageRow) -> Citation:
-    return Citation(
-        source=row.path,
-        source_version=row.revision,
-        anchor=row.anchor,
-        start_byte=row.start_byte,
-        end_byte=row.end_byte,
-        sha256=row.sha256.hex(),
-        page=row.page,
-        start_ms=row.start_ms,
-        end_ms=row.end_ms,
-        speaker=row.speaker,
-    )
-
-
-def _passage_of(candidate: Candidate) -> tuple[UUID, int]:
-    context, _, passage = candidate.key.partition(":")
-    return UUID(context), int(passage)
 
 
 def _ms(started: float) -> float:

@@ -18,7 +18,8 @@ from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lookup import repository, view
-from strata.lookup.gather import HINTS, LANE_WEIGHTS, LEXICAL, TEXT_WINDOW, Gathered, Gatherer, languages_of
+from strata.lookup.candidates import HINTS, LANE_WEIGHTS, LEXICAL
+from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Cutoffs, Verdict, judge
 from strata.lookup.request import Plan, decode_query, decode_request, plan_lookup

@@ -75,7 +75,7 @@ class ToolInvocation(SQLModel, table=True):
     tenant_id: UUID = uuid(primary_key=True)
     context_id: UUID | None = uuid(nullable=True)
     id: UUID = uuid(primary_key=True)
-    created_at: datetime = timestamp(primary_key=True, server_default=sql("now()"))
+    created_at: datetime = timestamp(primary_key=True, server_default=sql("clock_timestamp()"))
     tool_name: str = text()
     surface: str = text()
     session_id: str | None = text(nullable=True)

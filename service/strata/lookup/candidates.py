@@ -1,0 +1,231 @@
+"""What lanes nominate, as candidates of the evidence pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+from uuid import UUID
+
+from strata.evidence.fusion import reciprocal_rank_fusion
+from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
+from strata.hints.matching import HintMatch
+from strata.hints.schemas import HintOrigin
+from strata.lookup.repository import PassageRow
+
+HINTS = "hints"
+DERIVED_HINTS = "hints_derived"
+WEAK_HINTS = "hints_weak"
+LEXICAL = "lexical"
+EXPANDED = "lexical_expanded"
+CATEGORY = "hint_category"
+
+LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5, CATEGORY: 0.1}
+"""Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
+judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
+
+WHOLE_NAME = 0.95
+"""Strength from which a hint's name is the whole question."""
+
+Granularity = Literal["section", "source", "passage"]
+
+
+Rows = Mapping[tuple[UUID, int], PassageRow]
+"""Live passages by context and passage id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One passage of the lexical lane, over all contexts; ``relevance`` is its coverage of the question."""
+
+    context: UUID
+    passage: int
+    score: float
+    relevance: float
+    reasons: tuple[str, ...]
+
+
+class Candidates:
+    """Makes the candidates of one lookup. ``skipped`` names the lanes that did not answer."""
+
+    def __init__(self, granularity: Granularity, skipped: Mapping[str, str]) -> None:
+        self._granularity = granularity
+        self._skipped = skipped
+
+    def lexical(self, hits: Sequence[Hit], rows: Rows, suggested: frozenset[str]) -> list[Candidate]:
+        """Return the lexical lane's candidates; the first is protected.
+
+        What stands in a category of ``suggested`` is raised; a hit without a live row is gone.
+        """
+        in_category = 0
+        candidates = []
+        for rank, hit in enumerate(hits, 1):
+            row = rows.get((hit.context, hit.passage))
+            if row is None:
+                candidates.append(_gone(hit, rank))
+                continue
+            reasons = [f"L1_RANK:{rank}", f"L1_LEXICAL:{rank}", *hit.reasons]
+            places = [LaneRank(LEXICAL, rank, hit.score)]
+            if row.category in suggested:
+                in_category += 1
+                places.append(LaneRank(CATEGORY, in_category, hit.score))
+                reasons.append("L0_HINT_BOOST")
+            if HINTS in self._skipped:
+                reasons.append("FALLBACK_L1_ONLY")
+            candidates.append(
+                self._passage(
+                    row, Layer.L1, tuple(places), tuple(reasons), relevance=hit.relevance, is_protected=rank == 1
+                )
+            )
+        return candidates
+
+    def expanded(self, hits: Sequence[Hit], rows: Rows) -> list[Candidate]:
+        """Return the candidates of the search with the names that hints added."""
+        return [
+            self._passage(
+                row,
+                Layer.L1,
+                (LaneRank(EXPANDED, rank, hit.score),),
+                ("L0_HINT_BOOST",),
+                relevance=hit.relevance,
+            )
+            for rank, hit in enumerate(hits, 1)
+            if (row := rows.get((hit.context, hit.passage))) is not None
+        ]
+
+    def hinted(self, row: PassageRow, match: HintMatch, place: LaneRank) -> Candidate:
+        """Return the passage that a hint points to."""
+        title = match.entry.title if match.entry.origin is HintOrigin.CURATED else None
+        reasons = (*match.reasons, "L0_HINT_BOOST", *(("FALLBACK_L0_ONLY",) if LEXICAL in self._skipped else ()))
+        return self._passage(row, Layer.L0, (place,), reasons, relevance=_hint_relevance(match), title=title)
+
+    def _passage(
+        self,
+        row: PassageRow,
+        layer: Layer,
+        places: tuple[LaneRank, ...],
+        reasons: tuple[str, ...],
+        *,
+        relevance: float,
+        title: str | None = None,
+        is_protected: bool = False,
+    ) -> Candidate:
+        key, basis = _source_key(row, self._granularity)
+        return Candidate(
+            kind="passage",
+            key=_key(row.context_id, row.passage_id),
+            layer=layer,
+            source_key=key,
+            source_key_basis=basis,
+            source=row.path,
+            title=row.title if title is None else title,
+            breadcrumb=tuple(row.breadcrumb),
+            anchor=row.anchor,
+            category=row.category,
+            lane_ranks=places,
+            layers=(layer,),
+            hit_reasons=reasons,
+            fused_score=reciprocal_rank_fusion(places, LANE_WEIGHTS),
+            text=row.text,
+            citation=_citation(row) if row.text is not None else None,
+            relevance=relevance,
+            metadata=row.metadata or {},
+            scope=row.context_id.hex,
+            is_protected=is_protected,
+        )
+
+
+def loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:
+    """Return the candidate with its text; without a row it is gone."""
+    if row is None:
+        return replace(candidate, is_gone=True)
+    return replace(candidate, text=row.text, citation=_citation(row), metadata=row.metadata or {})
+
+
+def _gone(hit: Hit, rank: int) -> Candidate:
+    """Return what is left to say of a passage that the index has and the tables have not."""
+    return Candidate(
+        kind="passage",
+        key=_key(hit.context, hit.passage),
+        layer=Layer.L1,
+        source_key=f"rank:{Layer.L1}:{rank}",
+        source_key_basis=KeyBasis.RANK,
+        source="",
+        title="",
+        lane_ranks=(LaneRank(LEXICAL, rank, hit.score),),
+        layers=(Layer.L1,),
+        relevance=hit.relevance,
+        scope=hit.context.hex,
+        is_gone=True,
+    )
+
+
+def _key(context: UUID, passage: int) -> str:
+    return f"{context.hex}:{passage:020}"
+
+
+def hint_lane(match: HintMatch) -> str:
+    """Return the lane that a hint nominates in: by what it was made from, and how surely it is meant."""
+    if not match.is_confident:
+        return WEAK_HINTS
+    is_meant = match.entry.origin is HintOrigin.CURATED or match.strength >= WHOLE_NAME
+    return HINTS if is_meant else DERIVED_HINTS
+
+
+def _hint_relevance(match: HintMatch) -> float:
+    return match.strength if match.is_confident else match.strength / 2
+
+
+def summary(match: HintMatch, place: LaneRank) -> Candidate:
+    """Return the hint itself as evidence: its summary is the text, and it cites nothing."""
+    entry = match.entry
+    return Candidate(
+        kind="hint",
+        key=str(entry.hint_id),
+        layer=Layer.L0,
+        source_key=f"title:{' '.join(entry.title.casefold().split())}",
+        source_key_basis=KeyBasis.TITLE,
+        source=f"hint:{entry.hint_id}",
+        title=entry.title,
+        breadcrumb=tuple(entry.breadcrumb),
+        category=entry.category,
+        lane_ranks=(place,),
+        layers=(Layer.L0,),
+        hit_reasons=match.reasons,
+        relevance=_hint_relevance(match),
+        text=entry.summary,
+        metadata=entry.metadata,
+        scope=entry.context_id.hex,
+    )
+
+
+def _source_key(row: PassageRow, granularity: Granularity) -> tuple[str, KeyBasis]:
+    if row.source_key is not None:
+        return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
+    key = f"path:{row.path}"
+    if granularity == "source":
+        return key, KeyBasis.PATH
+    if row.anchor is not None:
+        key += f"#{row.anchor}"
+    return (key if granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
+
+
+def _citation(row: PassageRow) -> Citation:
+    return Citation(
+        source=row.path,
+        source_version=row.revision,
+        anchor=row.anchor,
+        start_byte=row.start_byte,
+        end_byte=row.end_byte,
+        sha256=row.sha256.hex(),
+        page=row.page,
+        start_ms=row.start_ms,
+        end_ms=row.end_ms,
+        speaker=row.speaker,
+    )
+
+
+def passage_of(candidate: Candidate) -> tuple[UUID, int]:
+    """Return the context and id of a passage candidate."""
+    context, _, passage = candidate.key.partition(":")
+    return UUID(context), int(passage)
