@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata.errors import StrataError
-from strata.lookup.request import decode_query, decode_request, glob_to_regex, plan_lookup
+from strata.lookup.request import as_parameter, decode_query, decode_request, glob_to_regex, plan_lookup
 from strata.lookup.schemas import BudgetRequest, Filters, LookupRequest
 
 
@@ -105,10 +105,28 @@ def test_query_parameters_give_the_same_request_as_the_body():
 
 @pytest.mark.parametrize(
     ("parameters", "pointer"),
-    [({}, "?q"), ({"q": ["x"], "topK": ["many"]}, "?topK"), ({"q": ["x"], "content": ["perhaps"]}, "?content")],
+    [({}, "/q"), ({"q": ["x"], "topK": ["many"]}, "/topK"), ({"q": ["x"], "content": ["perhaps"]}, "/content")],
 )
 def test_a_query_parameter_that_is_wrong_is_named(parameters, pointer):
     assert refusal(decode_query, parameters) == ("invalid_request", pointer)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "parameter"),
+    [
+        ("/query", "?q"),
+        ("/q", "?q"),
+        ("/topK", "?topK"),
+        ("/context/1", "?context"),
+        ("/filters/since", "?since"),
+        ("/filters/tags/0", "?tags"),
+        ("/budget/maxItems", "?maxItems"),
+        ("?q", "?q"),
+        (None, None),
+    ],
+)
+def test_a_field_of_the_body_has_its_query_parameter(pointer, parameter):
+    assert as_parameter(pointer) == parameter
 
 
 @pytest.mark.parametrize(

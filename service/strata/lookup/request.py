@@ -77,7 +77,7 @@ def decode_request(body: bytes) -> LookupRequest:
 
 
 def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
-    """Read query parameters; the pointers of what is wrong are ``?name``. Unknown names are ignored."""
+    """Read query parameters; unknown names are ignored. Pointers are those of a body (:func:`as_parameter`)."""
     values: dict[str, object] = {}
     for name, given in parameters.items():
         if not given:
@@ -86,9 +86,7 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
     try:
         query = msgspec.convert(values, LookupQuery, strict=False)
     except msgspec.ValidationError as error:
-        failed = invalid_field(error)
-        failed.pointer = "?" + (failed.pointer or "/").split("/")[1]
-        raise failed from error
+        raise invalid_field(error) from error
     budget = BudgetRequest(max_items=query.max_items, max_bytes=query.max_bytes, max_tokens=query.max_tokens)
     return LookupRequest(
         query=query.q,
@@ -106,6 +104,16 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
         agent_id=query.agent_id,
         format=query.format,
     )
+
+
+def as_parameter(pointer: str | None) -> str | None:
+    """Return the query parameter that stands for a field of the body: ``?since`` for ``/filters/since``."""
+    if pointer is None or not pointer.startswith("/"):
+        return pointer
+    name, *inner = pointer.removeprefix("/").split("/")
+    if name in {"filters", "budget"} and inner:
+        name = inner[0]
+    return "?q" if name == "query" else f"?{name}"
 
 
 def invalid_field(error: msgspec.ValidationError) -> StrataError:

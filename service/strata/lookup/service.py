@@ -22,7 +22,7 @@ from strata.lookup.candidates import HINTS, LANE_WEIGHTS, LEXICAL
 from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Cutoffs, Verdict, judge
-from strata.lookup.request import Plan, decode_query, decode_request, plan_lookup
+from strata.lookup.request import Plan, as_parameter, decode_query, decode_request, plan_lookup
 from strata.lookup.schemas import MAX_QUERY_CHARS, EmptyReason, Filters, LookupRequest, LookupResult
 from strata.platform import telemetry
 from strata.platform.database import Connection, Database
@@ -98,8 +98,12 @@ class LookupService:
         return await self._recorded(tenant, caller, lambda: decode_request(body))
 
     async def lookup_query(self, tenant: UUID, parameters: Mapping[str, Sequence[str]], caller: Caller) -> LookupResult:
-        """Answer one question sent as query parameters, like :meth:`lookup_json`."""
-        return await self._recorded(tenant, caller, lambda: decode_query(parameters))
+        """Answer one question sent as query parameters, like :meth:`lookup_json`; pointers are ``?name``."""
+        try:
+            return await self._recorded(tenant, caller, lambda: decode_query(parameters))
+        except StrataError as error:
+            error.pointer = as_parameter(error.pointer)
+            raise
 
     async def lexical_ranking(
         self, tenant: UUID, context: str, query: str, depth: int, *, language: str | None = None
