@@ -60,5 +60,5 @@ lock: install ## Renew requirements.lock and package-lock.json
 	@node .ci/strip-lock.mjs
 
 clean: ## Remove what was built here; STRATA_HOME stays as it is
-	@rm -rf .venv node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .schemathesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -240,6 +240,10 @@ async def test_one_lookup_is_one_trace_from_the_request_to_its_row(settings, dat
     spans = [span for span in exporter.get_finished_spans() if f"{span.context.trace_id:032x}" == TRACE]
     names = {span.name for span in spans}
     assert {"POST /api/v1/lookup", "strata.lookup", "strata.lane"} <= names
+    stages = {span.attributes["strata.stage"] for span in spans if span.name == "strata.stage"}
+    assert {"confirm", "fusion", "selection", "record"} <= stages
+    lanes = {span.attributes["strata.lane"] for span in spans if span.name == "strata.lane"}
+    assert {"lexical", "hints"} <= lanes
     server = next(span for span in spans if span.kind is SpanKind.SERVER)
     assert server.attributes["http.response.status_code"] == 200
     assert row["spanId"] in {f"{span.context.span_id:016x}" for span in spans}

@@ -236,8 +236,9 @@ class LookupService:
 
     @staticmethod
     def _assemble(gathered: Gathered, policy: Policy, renderer: view.BlockRenderer) -> tuple[list[Candidate], Package]:
-        with telemetry.stage("assemble"):
+        with telemetry.stage("fusion"):
             fused = fuse(gathered.candidates, policy.weights)
+        with telemetry.stage("selection"):
             renderer.best_score = fused[0].fused_score if fused else 1.0
             return fused, assemble(fused, policy, renderer.render)
 
@@ -286,8 +287,6 @@ class LookupService:
         connection: Connection | None = None,
     ) -> None:
         duration = call.took_ms
-        telemetry.count_invocation(tool=TOOL, surface=call.caller.surface.value, status=status.value)
-        telemetry.record_lookup(duration / 1000, surface=call.caller.surface.value, status=status.value)
         request, details = call.request, call.details
         with telemetry.stage("record"):
             await self._recorder.record(
@@ -315,6 +314,8 @@ class LookupService:
                 ),
                 connection,
             )
+        telemetry.count_invocation(tool=TOOL, surface=call.caller.surface.value, status=status.value)
+        telemetry.record_lookup(call.took_ms / 1000, surface=call.caller.surface.value, status=status.value)
 
 
 def _status(result: LookupResult, skipped: dict[str, str]) -> Status:
