@@ -13,7 +13,7 @@ from strata.lanes.lexical.index import LexicalIndex
 from strata.lanes.lexical.merge import MergeReport, merge_context, needs_merge
 from strata.lanes.lexical.segment import SERIAL_BITS, build_segments
 from strata.platform.ids import DEFAULT_TENANT
-from strata.text.tokenise import QueryTerm, analyse, analyse_query
+from strata.text.tokenise import ANALYSER_VERSION, QueryTerm, analyse, analyse_query
 
 pytestmark = pytest.mark.database
 
@@ -185,6 +185,29 @@ async def test_a_purge_takes_the_last_bytes_of_a_deleted_source(database, contex
         segments = await repository.list_segments(connection, DEFAULT_TENANT, context)
     assert len(rows) == 1
     assert [segment.passages for segment in segments] == [1]
+
+
+async def test_a_segment_of_an_older_analyser_is_purged_under_its_own_stamp_and_dropped_once_all_dead(
+    database, context
+):
+    older = ANALYSER_VERSION - 1
+    passages = [(serial << SERIAL_BITS, analyse(text, "en")) for serial, text in ((1, "secretword"), (2, "alpha"))]
+    async with database.work(DEFAULT_TENANT) as connection:
+        for data in build_segments(passages):
+            await repository.add_segment(connection, DEFAULT_TENANT, context, data, analyser=older)
+    await ingest(database, context, 3, ["alpha"])
+    await kill(database, context, 1)
+    assert await merge_context(database, DEFAULT_TENANT, context) == MergeReport()
+    report = await merge_context(database, DEFAULT_TENANT, context, purge=True)
+    assert report == MergeReport(replaced=1, written=1, dropped_passages=1)
+    async with database.work(DEFAULT_TENANT) as connection:
+        segments = await repository.list_segments(connection, DEFAULT_TENANT, context)
+    assert sorted((segment.analyser, segment.passages) for segment in segments) == [(older, 1), (ANALYSER_VERSION, 1)]
+    await kill(database, context, 2)
+    assert (await merge_context(database, DEFAULT_TENANT, context)).dropped_passages == 1
+    found = await search(database, LexicalIndex(1 << 20), context, [term("alpha")])
+    assert [hit.passage_id >> SERIAL_BITS for hit in found.hits] == [3]
+    assert not found.stale
 
 
 async def test_what_dies_during_a_merge_is_dead_in_its_result(database, context, monkeypatch):

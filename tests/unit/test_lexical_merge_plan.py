@@ -37,6 +37,18 @@ def test_segments_of_another_analyser_are_left_alone():
     assert plan_merges([info(at, 10, 9, analyser=ANALYSER_VERSION + 1) for at in range(20)]) == []
 
 
+def test_a_segment_of_another_analyser_with_nothing_live_is_dropped():
+    segments = [info(1, 10, 10, analyser=ANALYSER_VERSION - 1), info(2, 10, 9, analyser=ANALYSER_VERSION - 1)]
+    assert plan_merges(segments) == [[1]]
+
+
+def test_a_purge_rewrites_segments_of_another_analyser_each_alone():
+    old = [info(at, 10, 1, analyser=ANALYSER_VERSION - 1) for at in range(8)]
+    kept = info(8, 10, analyser=ANALYSER_VERSION - 1)
+    current = [info(at, 10) for at in range(9, 17)]
+    assert plan_merges([*old, kept, *current], purge=True) == [list(range(9, 17)), *([at] for at in range(8))]
+
+
 sizes = st.lists(
     st.integers(1, SEGMENT_PASSAGES).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), max_size=80
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +19,9 @@ SHINGLE_DICE = 0.8
 """Share of common runs of three words that such texts must have too: long texts on one subject
 share most bigrams of their language, but not its word order."""
 
+INDEXED_FROM = 8
+"""Number of texts from which looking up shingles is cheaper than comparing with each."""
+
 _WORD = re.compile(r"[぀-ヿ㐀-鿿豈-﫿]|[^\W_]+")
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
@@ -30,8 +33,9 @@ def merge_by_source_key(
 
     The best in fused order (a protected one before all) keeps its text and preview; lanes, layers
     and reasons are united, the title and breadcrumb come from a hint where one has them,
-    ``merged_count`` adds up, and the fused score is computed anew from the united ranks. A RANK
-    key never merges across layers. Returns the merged in fused order, and the others as
+    ``merged_count`` adds up, and the fused score is computed anew from the united ranks. The
+    relevance is that of the text kept, or of a hint that means it. A RANK key never merges across
+    layers. Returns the merged in fused order, and the others as
     DUPLICATE_SOURCE.
     """
     groups: dict[tuple[str, str, str], list[Candidate]] = {}
@@ -47,12 +51,12 @@ def merge_by_source_key(
         # A protected member stands for its group: its own text must not be lost to its neighbour's.
         group.sort(key=lambda member: not member.is_protected)
         best = unite(group, weights)
-        titled = next((member for member in group if member.layer is Layer.L0 and member.title), best)
+        # What counts is what is shown: its own words, or that a hint means it.
+        shown = [group[0], *(member for member in group if Layer.L0 in member.layers)]
         merged.append(
             replace(
                 best,
-                title=titled.title,
-                breadcrumb=titled.breadcrumb or best.breadcrumb,
+                relevance=max(member.relevance for member in shown),
                 merged_count=sum(member.merged_count for member in group),
             )
         )
@@ -71,6 +75,11 @@ class Fingerprint:
         folded = text if text.isascii() else unicodedata.normalize("NFKC", text)
         self.folded = " ".join(folded.lower().split())
         self.numbers = Counter(_NUMBER.findall(self.folded))
+
+    @cached_property
+    def key(self) -> frozenset[tuple[str, int]]:
+        """The numbers with their counts: what twins have in common."""
+        return frozenset(self.numbers.items())
 
     @cached_property
     def bigrams(self) -> frozenset[str]:
@@ -111,17 +120,17 @@ def drop_near_duplicates(candidates: Sequence[Candidate], wanted: int) -> tuple[
     in ``merged_count``.
     """
     kept: list[Candidate] = []
-    prints: list[tuple[int, Fingerprint]] = []
+    known = _Known()
     absorbed: Counter[int] = Counter()
     omitted: list[Omission] = []
     for candidate in candidates:
-        if candidate.text is None or len(prints) >= wanted:
+        if candidate.text is None or known.size >= wanted:
             kept.append(candidate)
             continue
         print_ = Fingerprint(candidate.text)
-        twin = next((index for index, other in prints if are_near_duplicates(print_, other)), None)
+        twin = known.twin(print_)
         if twin is None or candidate.is_protected:
-            prints.append((len(kept), print_))
+            known.add(len(kept), print_)
             kept.append(candidate)
         else:
             absorbed[twin] += candidate.merged_count
@@ -130,3 +139,57 @@ def drop_near_duplicates(candidates: Sequence[Candidate], wanted: int) -> tuple[
         replace(candidate, merged_count=candidate.merged_count + absorbed[index]) if absorbed[index] else candidate
         for index, candidate in enumerate(kept)
     ], omitted
+
+
+class _Known:
+    """The distinct texts so far, by their numbers: only texts with the same numbers can be twins."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._groups: dict[frozenset[tuple[str, int]], _Group] = {}
+
+    def add(self, index: int, print_: Fingerprint) -> None:
+        """Add a distinct text; ``index`` is handed back by :meth:`twin`."""
+        self.size += 1
+        self._groups.setdefault(print_.key, _Group()).add(index, print_)
+
+    def twin(self, print_: Fingerprint) -> int | None:
+        """Return the first text that says the same, None where there is none."""
+        group = self._groups.get(print_.key)
+        return group.twin(print_) if group else None
+
+
+class _Group:
+    """Texts with the same numbers.
+
+    Where they are many, a new one is compared with those only that share enough of its shingles;
+    the others cannot reach SHINGLE_DICE.
+    """
+
+    def __init__(self) -> None:
+        self._prints: list[tuple[int, Fingerprint]] = []
+        self._by_shingle: dict[tuple[str, ...], list[int]] = {}
+        self._indexed = 0
+
+    def add(self, index: int, print_: Fingerprint) -> None:
+        self._prints.append((index, print_))
+
+    def twin(self, print_: Fingerprint) -> int | None:
+        if len(self._prints) < INDEXED_FROM:
+            likely: Iterable[int] = range(len(self._prints))
+        else:
+            self._index()
+            shared = Counter(at for shingle in print_.shingles for at in self._by_shingle.get(shingle, ()))
+            likely = sorted(at for at, count in shared.items() if count >= self._least(at, print_))
+        found = (self._prints[at] for at in likely)
+        return next((index for index, other in found if are_near_duplicates(print_, other)), None)
+
+    def _index(self) -> None:
+        for at in range(self._indexed, len(self._prints)):
+            for shingle in self._prints[at][1].shingles:
+                self._by_shingle.setdefault(shingle, []).append(at)
+        self._indexed = len(self._prints)
+
+    def _least(self, at: int, print_: Fingerprint) -> float:
+        """Return how many shingles two texts must share to reach SHINGLE_DICE."""
+        return SHINGLE_DICE * (len(self._prints[at][1].shingles) + len(print_.shingles)) / 2 - 1e-9

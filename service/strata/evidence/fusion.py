@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from strata.evidence.model import Candidate, LaneRank
+from strata.evidence.model import Candidate, LaneRank, Layer
 
 RRF_K = 60
 """The constant of the paper; large enough that a single first place does not outweigh agreement."""
@@ -53,15 +53,21 @@ def fuse(
 
 
 def unite(group: list[Candidate], weights: Mapping[str, float] | None = None, k: int = RRF_K) -> Candidate:
-    """Return the first of ``group`` with the lanes, layers, reasons and signals of all, and the score they give."""
+    """Return the first of ``group`` with the lanes, layers, reasons and signals of all, and the score they give.
+
+    Title and breadcrumb come from a hint where one has them.
+    """
     first = group[0]
     lane_ranks = best_ranks(item for member in group for item in member.lane_ranks)
     score = reciprocal_rank_fusion(lane_ranks, weights, k)
     if len(group) == 1:
         is_done = first.fused_score == score and len(first.lane_ranks) == len(lane_ranks) == 1
         return first if is_done else replace(first, lane_ranks=lane_ranks, fused_score=score)
+    titled = next((member for member in group if member.layer is Layer.L0 and member.title), first)
     return replace(
         first,
+        title=titled.title,
+        breadcrumb=titled.breadcrumb or first.breadcrumb,
         lane_ranks=lane_ranks,
         fused_score=score,
         layers=tuple(sorted({layer for member in group for layer in (member.layers or (member.layer,))})),

@@ -18,13 +18,15 @@ class Policy:
     """What a package is selected by.
 
     ``top_k`` is the number of items wanted, ``limits`` the hard ceilings, ``floor`` the least
-    relevance (0..1) that counts as evidence, ``weights`` the lanes' weights in the fusion.
+    relevance (0..1) that counts as evidence, ``weights`` the lanes' weights in the fusion,
+    ``least_item_bytes`` what no item costs less than.
     """
 
     top_k: int
     limits: Limits = field(default_factory=Limits)
     floor: float = 0.0
     weights: Mapping[str, float] | None = None
+    least_item_bytes: int = 0
 
 
 def assemble(fused: Sequence[Candidate], policy: Policy, render: Render) -> Package:
@@ -53,10 +55,19 @@ def assemble(fused: Sequence[Candidate], policy: Policy, render: Render) -> Pack
 
 
 def wants_more(package: Package, policy: Policy) -> bool:
-    """Tell whether loading more texts could fill the package further."""
-    if len(package.kept) >= policy.top_k:
-        return False
-    return any(item.reason is Reason.BELOW_TOP_K and item.candidate.text is None for item in package.omitted)
+    """Tell whether loading more texts could change the package.
+
+    It could where fewer are kept than wanted, or where one that was cut for want of its text stands
+    before one that was kept. What the ceilings have no room for is omitted for that reason, unread.
+    """
+    unloaded = [
+        item.candidate.fused_score
+        for item in package.omitted
+        if item.reason is Reason.BELOW_TOP_K and item.candidate.text is None
+    ]
+    if not unloaded or len(package.kept) < policy.top_k:
+        return bool(unloaded)
+    return max(unloaded) > min(item.fused_score for item in package.kept)
 
 
 def diversify(candidates: Sequence[Candidate], top_k: int) -> list[Candidate]:
@@ -113,6 +124,10 @@ class _Meter:
             and (limits.max_tokens is None or spend.tokens <= limits.max_tokens)
         )
 
+    def has_room(self, least_bytes: int) -> bool:
+        """Tell whether an item of so many bytes, ASCII at the best, could still be admitted."""
+        return self.admits(" " * least_bytes)
+
     def take(self, text: str) -> None:
         """Count ``text`` as taken."""
         self._items += 1
@@ -140,8 +155,12 @@ def select(
     for candidate in candidates:
         if candidate is awaited:
             reserve = []
-        if len(kept) >= policy.top_k or candidate.text is None:
+        if len(kept) >= policy.top_k:
             omitted.append(Omission(candidate, Reason.BELOW_TOP_K))
+            continue
+        if candidate.text is None:
+            is_open = meter.has_room(policy.least_item_bytes)
+            omitted.append(Omission(candidate, Reason.BELOW_TOP_K if is_open else Reason.BUDGET_EXCEEDED))
             continue
         text = render(candidate, len(kept) + 1) if is_bounded else ""
         if meter.admits(text, *reserve):

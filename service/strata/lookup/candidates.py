@@ -10,6 +10,7 @@ from uuid import UUID
 from strata.evidence.fusion import reciprocal_rank_fusion
 from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
 from strata.hints.matching import HintMatch
+from strata.hints.names import normalise_name
 from strata.hints.schemas import HintOrigin
 from strata.lookup.repository import PassageRow
 
@@ -94,10 +95,54 @@ class Candidates:
         ]
 
     def hinted(self, row: PassageRow, match: HintMatch, place: LaneRank) -> Candidate:
-        """Return the passage that a hint points to."""
-        title = match.entry.title if match.entry.origin is HintOrigin.CURATED else None
-        reasons = (*match.reasons, "L0_HINT_BOOST", *(("FALLBACK_L0_ONLY",) if LEXICAL in self._skipped else ()))
-        return self._passage(row, Layer.L0, (place,), reasons, relevance=_hint_relevance(match), title=title)
+        """Return the passage that a hint points to; what a person wrote of it names it."""
+        candidate = self._passage(
+            row,
+            Layer.L0,
+            (place,),
+            (*match.reasons, "L0_HINT_BOOST", *self._fallback()),
+            relevance=_hint_relevance(match),
+        )
+        if match.entry.origin is not HintOrigin.CURATED:
+            return candidate
+        breadcrumb = tuple(match.entry.breadcrumb) or candidate.breadcrumb
+        return replace(candidate, title=match.entry.title, breadcrumb=breadcrumb)
+
+    def summary(self, match: HintMatch, place: LaneRank) -> Candidate:
+        """Return the hint itself as evidence: its summary is the text, and it cites nothing."""
+        entry = match.entry
+        return Candidate(
+            kind="hint",
+            key=str(entry.hint_id),
+            layer=Layer.L0,
+            source_key=f"title:{normalise_name(entry.title)}",
+            source_key_basis=KeyBasis.TITLE,
+            source=f"hint:{entry.hint_id}",
+            title=entry.title,
+            breadcrumb=tuple(entry.breadcrumb),
+            category=entry.category,
+            lane_ranks=(place,),
+            layers=(Layer.L0,),
+            hit_reasons=(*match.reasons, *self._fallback()),
+            relevance=_hint_relevance(match),
+            text=entry.summary,
+            metadata=entry.metadata,
+            scope=entry.context_id.hex,
+        )
+
+    def source_key(self, row: PassageRow) -> tuple[str, KeyBasis]:
+        """Return the stable identity of what a passage is a piece of, and how good it is."""
+        if row.source_key is not None:
+            return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
+        key = f"path:{row.path}"
+        if self._granularity == "source":
+            return key, KeyBasis.PATH
+        if row.anchor is not None:
+            key += f"#{row.anchor}"
+        return (key if self._granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
+
+    def _fallback(self) -> tuple[str, ...]:
+        return ("FALLBACK_L0_ONLY",) if LEXICAL in self._skipped else ()
 
     def _passage(
         self,
@@ -107,10 +152,9 @@ class Candidates:
         reasons: tuple[str, ...],
         *,
         relevance: float,
-        title: str | None = None,
         is_protected: bool = False,
     ) -> Candidate:
-        key, basis = _source_key(row, self._granularity)
+        key, basis = self.source_key(row)
         return Candidate(
             kind="passage",
             key=_key(row.context_id, row.passage_id),
@@ -118,7 +162,7 @@ class Candidates:
             source_key=key,
             source_key_basis=basis,
             source=row.path,
-            title=row.title if title is None else title,
+            title=row.title,
             breadcrumb=tuple(row.breadcrumb),
             anchor=row.anchor,
             category=row.category,
@@ -174,40 +218,6 @@ def hint_lane(match: HintMatch) -> str:
 
 def _hint_relevance(match: HintMatch) -> float:
     return match.strength if match.is_confident else match.strength / 2
-
-
-def summary(match: HintMatch, place: LaneRank) -> Candidate:
-    """Return the hint itself as evidence: its summary is the text, and it cites nothing."""
-    entry = match.entry
-    return Candidate(
-        kind="hint",
-        key=str(entry.hint_id),
-        layer=Layer.L0,
-        source_key=f"title:{' '.join(entry.title.casefold().split())}",
-        source_key_basis=KeyBasis.TITLE,
-        source=f"hint:{entry.hint_id}",
-        title=entry.title,
-        breadcrumb=tuple(entry.breadcrumb),
-        category=entry.category,
-        lane_ranks=(place,),
-        layers=(Layer.L0,),
-        hit_reasons=match.reasons,
-        relevance=_hint_relevance(match),
-        text=entry.summary,
-        metadata=entry.metadata,
-        scope=entry.context_id.hex,
-    )
-
-
-def _source_key(row: PassageRow, granularity: Granularity) -> tuple[str, KeyBasis]:
-    if row.source_key is not None:
-        return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
-    key = f"path:{row.path}"
-    if granularity == "source":
-        return key, KeyBasis.PATH
-    if row.anchor is not None:
-        key += f"#{row.anchor}"
-    return (key if granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
 
 
 def _citation(row: PassageRow) -> Citation:

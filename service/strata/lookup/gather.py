@@ -28,7 +28,6 @@ from strata.lookup.candidates import (
     hint_lane,
     loaded,
     passage_of,
-    summary,
 )
 from strata.lookup.repository import PassageRow, SourceFilter
 from strata.lookup.request import Plan
@@ -146,7 +145,7 @@ class Gatherer:
             base = replace(self._plan.source_filter, categories=categories)
             reasons = tuple(f"CATEGORY_FILTER:{name}" for name in categories)
             hits = await self._search(gathered, base, reasons)
-            if categories and sum(hit.relevance >= self._floor for hit in hits) < self._plan.top_k:
+            if categories and await self._blocks(hits) < self._plan.top_k:
                 known = {(hit.context, hit.passage) for hit in hits}
                 relaxed = await self._search(gathered, self._plan.source_filter, ("CATEGORY_FILTER_RELAXED",))
                 extra = [hit for hit in relaxed if (hit.context, hit.passage) not in known]
@@ -158,6 +157,11 @@ class Gatherer:
         gathered.lanes[LEXICAL] = LaneTrace(ran=True, candidates=len(hits), duration_ms=_ms(started))
         return hits
 
+    async def _blocks(self, hits: Sequence[Hit]) -> int:
+        """Count the blocks that hits at or above the floor come to: one for each source key."""
+        rows = await self._rows([hit for hit in hits if hit.relevance >= self._floor], 0)
+        return len({(row.context_id, self._candidates.source_key(row)) for row in rows.values()})
+
     async def _expanded_hits(self, gathered: Gathered) -> list[Hit]:
         """Search once more with the names that confident hints add, where they add any term."""
         known = {term.token for term in gathered.terms}
@@ -168,11 +172,16 @@ class Gatherer:
         ]
         if not added or not gathered.lanes[LEXICAL].ran:
             return []
+        if EXPANDED in self.skipped:
+            gathered.lanes[EXPANDED] = LaneTrace(ran=False, reason=self.skipped[EXPANDED])
+            return []
         started = time.perf_counter()
         extra = [replace(term, weight=term.weight * EXPANSION_WEIGHT, groups=()) for term in added]
         source_filter = replace(self._plan.source_filter, categories=self._plan.categories)
+        self.running = EXPANDED
         with telemetry.lane(EXPANDED):
             found = await self._search(gathered, source_filter, (), terms=(*gathered.terms, *extra))
+        self.running = None
         gathered.lanes[EXPANDED] = LaneTrace(ran=True, candidates=len(found), duration_ms=_ms(started))
         return found
 
@@ -258,15 +267,17 @@ class Gatherer:
             lane = hint_lane(match)
             ranks[lane] += 1
             place = LaneRank(lane, ranks[lane], match.strength)
-            found = [
+            meant = [
                 row
                 for target in match.entry.targets
                 if (row := targets.find(match.entry.context_id, *split_target(target))) is not None
-                and ((row.context_id, row.passage_id) in rows or self._is_asked(row.category))
             ]
+            found = [row for row in meant if (row.context_id, row.passage_id) in rows or self._is_asked(row.category)]
             nominated += [self._candidates.hinted(row, match, place) for row in found]
             if not found and match.entry.summary and self._is_asked(match.entry.category):
-                nominated.append(summary(match, place))
+                nominated.append(self._candidates.summary(match, place))
+            elif not found and (meant or match.entry.summary):
+                gathered.has_filtered_matches = True
         return nominated
 
     async def _resolve(self, targets: _Targets, wanted: Sequence[tuple[UUID, str, str | None]]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 
 import msgspec
 
 from strata.evidence.model import Candidate, Limits, Package, Reason
+from strata.lookup.candidates import EXPANDED, HINTS, LEXICAL
 from strata.lookup.gather import Gathered
 from strata.lookup.request import Plan
 from strata.lookup.view import BlockRenderer, in_rank_order
@@ -27,21 +28,32 @@ from strata.traces.schemas import (
 
 
 def retrieval_details(
-    plan: Plan, gathered: Gathered, package: Package, renderer: BlockRenderer, empty_reason: str | None
+    plan: Plan,
+    gathered: Gathered,
+    package: Package,
+    renderer: BlockRenderer,
+    *,
+    empty_reason: str | None,
+    skipped: Collection[str],
 ) -> RetrievalDetails:
-    """Return ``retrieval_details`` v1; it holds no passage text."""
-    l0 = gathered.lanes["hints"]
-    l1 = gathered.lanes["lexical"]
+    """Return ``retrieval_details`` v1; it holds no passage text. ``skipped`` names lanes that failed."""
+    l0 = gathered.lanes[HINTS]
+    l1 = [lane for name in (LEXICAL, EXPANDED) if (lane := gathered.lanes.get(name)) and lane.ran]
     return RetrievalDetails(
         contexts=[ContextRevision(id=row.context_id, revision=row.passages_revision) for row in gathered.contexts],
         layers=LayersTrace(
             l0=HintLayerTrace(matched=len(gathered.hints), duration_ms=l0.duration_ms) if l0.ran else None,
-            l1=RetrievalLayerTrace(candidates=l1.candidates, duration_ms=l1.duration_ms) if l1.ran else None,
+            l1=RetrievalLayerTrace(
+                candidates=sum(lane.candidates for lane in l1),
+                duration_ms=round(sum(lane.duration_ms for lane in l1), 3),
+            )
+            if l1
+            else None,
         ),
         lanes=gathered.lanes,
         filters=FiltersTrace(category=_category(plan.categories), relaxed=gathered.is_relaxed),
         postprocess=_postprocess(package, renderer),
-        fallback="CATEGORY_FILTER_RELAXED" if gathered.is_relaxed else None,
+        fallback=_fallback(gathered, skipped),
         budget=_budget(package, plan.limits) if plan.has_budget else None,
         empty_reason=empty_reason,
         evidence_blocks=[_block(item, rank, renderer) for rank, item in enumerate(package.kept, 1)],
@@ -58,6 +70,14 @@ def retrieval_details(
         ],
         omitted_total=len(package.omitted),
     )
+
+
+def _fallback(gathered: Gathered, skipped: Collection[str]) -> str | None:
+    if LEXICAL in skipped:
+        return "FALLBACK_L0_ONLY"
+    if HINTS in skipped:
+        return "FALLBACK_L1_ONLY"
+    return "CATEGORY_FILTER_RELAXED" if gathered.is_relaxed else None
 
 
 def _category(categories: Sequence[str]) -> str | list[str] | None:

@@ -12,7 +12,15 @@ import msgspec
 from strata.errors import INVALID_REQUEST, MALFORMED_BODY, StrataError
 from strata.evidence.model import Layer, Limits
 from strata.lookup.repository import SourceFilter
-from strata.lookup.schemas import MAX_QUERY_CHARS, BudgetRequest, Filters, LookupQuery, LookupRequest
+from strata.lookup.schemas import (
+    DEFAULT_CONTEXT,
+    DEFAULT_TOP_K,
+    MAX_QUERY_CHARS,
+    BudgetRequest,
+    Filters,
+    LookupQuery,
+    LookupRequest,
+)
 from strata.text.languages import resolve_language
 from strata.text.normalise import normalise_text
 
@@ -47,7 +55,7 @@ def plan_lookup(request: LookupRequest) -> Plan:
         raise StrataError(
             INVALID_REQUEST, f"query has {len(query)} characters; at most {MAX_QUERY_CHARS} are read.", pointer="/query"
         )
-    contexts = _strings(request.context, "/context", MAX_CONTEXTS)
+    contexts = _strings(DEFAULT_CONTEXT if request.context is None else request.context, "/context", MAX_CONTEXTS)
     if not contexts:
         raise StrataError(INVALID_REQUEST, "context names nothing.", pointer="/context")
     budget = request.budget
@@ -57,7 +65,7 @@ def plan_lookup(request: LookupRequest) -> Plan:
         contexts=contexts,
         categories=_strings(request.category or [], "/category", MAX_FILTER_VALUES),
         source_filter=_source_filter(request.filters or Filters()),
-        top_k=request.top_k,
+        top_k=request.top_k or DEFAULT_TOP_K,
         limits=limits,
         has_budget=limits != Limits(),
         layers=frozenset(request.layers or Layer),
@@ -144,8 +152,10 @@ def _strings(value: str | list[str], pointer: str, most: int) -> tuple[str, ...]
 
 def _source_filter(filters: Filters) -> SourceFilter:
     return SourceFilter(
-        paths=tuple(glob_to_regex(glob) for glob in _strings(filters.sources, "/filters/sources", MAX_FILTER_VALUES)),
-        tags=_strings(filters.tags, "/filters/tags", MAX_FILTER_VALUES),
+        paths=tuple(
+            glob_to_regex(glob) for glob in _strings(filters.sources or [], "/filters/sources", MAX_FILTER_VALUES)
+        ),
+        tags=_strings(filters.tags or [], "/filters/tags", MAX_FILTER_VALUES),
         since=_moment(filters.since, "/filters/since", is_end=False),
         until=_moment(filters.until, "/filters/until", is_end=True),
         language=_language(filters.language),

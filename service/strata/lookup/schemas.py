@@ -12,6 +12,8 @@ from strata.evidence.model import KeyBasis, Layer, Reason
 
 MAX_QUERY_CHARS = 4096
 MAX_TOP_K = 200
+DEFAULT_TOP_K = 5
+DEFAULT_CONTEXT = "default"
 
 Identifier = Annotated[str, Meta(max_length=128)]
 Ceiling = Annotated[int, Meta(ge=0, le=2**53)]
@@ -60,42 +62,42 @@ class BudgetRequest(Struct, frozen=True, rename="camel", kw_only=True):
 class Filters(Struct, frozen=True, rename="camel", kw_only=True):
     """Hard filters on sources. ``sources`` are globs over paths; ``since`` and ``until`` are ISO dates or times."""
 
-    sources: list[str] = []
-    tags: list[str] = []
+    sources: list[str] | None = None
+    tags: list[str] | None = None
     since: str | None = None
     until: str | None = None
     language: str | None = None
 
 
 class LookupRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A question with its limits; unknown fields are ignored."""
+    """A question with its limits; unknown fields are ignored, and null is the default."""
 
     query: str
-    context: str | list[str] = "default"
+    context: str | list[str] | None = None
     category: str | list[str] | None = None
     filters: Filters | None = None
-    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = 5
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None = None
     budget: BudgetRequest | None = None
     expand: bool | None = None
     layers: list[Layer] | None = None
     content: bool | None = None
     session_id: Identifier | None = None
     agent_id: Identifier | None = None
-    format: Literal["json", "markdown"] = "json"
+    format: Literal["json", "markdown"] | None = None
 
 
 class LookupQuery(Struct, frozen=True, rename="camel", kw_only=True):
     """The same request as query parameters; a list repeats its parameter."""
 
     q: str
-    context: list[str] = field(default_factory=lambda: ["default"])
+    context: list[str] = field(default_factory=lambda: [DEFAULT_CONTEXT])
     category: list[str] = []
     sources: list[str] = []
     tags: list[str] = []
     since: str | None = None
     until: str | None = None
     language: str | None = None
-    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = 5
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = DEFAULT_TOP_K
     max_items: Ceiling | None = None
     max_bytes: Ceiling | None = None
     max_tokens: Ceiling | None = None

@@ -171,13 +171,19 @@ class LookupService:
                 ) as connection:
                     gathered = await gatherer.gather(connection)
                     result = await self._assembled(call, plan, gathered, gatherer, skipped)
-                    await self._record(call, _status(result, skipped), result=result, connection=connection)
-                    return result
+                    if not self._settings.trace_grouped:
+                        await self._record(call, _status(result, skipped), result=result, connection=connection)
             except StrataError as error:
-                # A lane that timed out is left out and the other answers; without either, the failure stands.
-                if error.kind is not STATEMENT_TIMEOUT or gatherer.running is None or skipped:
+                # A lane that timed out is left out and the others answer; without either layer, the failure stands.
+                if error.kind is not STATEMENT_TIMEOUT or gatherer.running is None:
                     raise
                 skipped[gatherer.running] = error.code
+                if skipped.keys() >= {HINTS, LEXICAL}:
+                    raise
+            else:
+                if self._settings.trace_grouped:
+                    await self._record(call, _status(result, skipped), result=result)
+                return result
 
     def _gatherer(self, tenant: UUID, plan: Plan, skipped: dict[str, str], per_lane: int | None = None) -> Gatherer:
         return Gatherer(
@@ -207,7 +213,7 @@ class LookupService:
             content_max_bytes=self._settings.content_max_bytes,
             with_content=plan.wants_content,
         )
-        policy = Policy(plan.top_k, plan.limits, self._cutoffs.low, LANE_WEIGHTS)
+        policy = Policy(plan.top_k, plan.limits, self._cutoffs.low, LANE_WEIGHTS, view.LEAST_BLOCK_BYTES)
         package = await self._select(gathered, gatherer, policy, renderer)
         verdict = judge(
             package,
@@ -217,7 +223,9 @@ class LookupService:
             l1_unavailable=LEXICAL in skipped,
             empty_reason=None if package.kept else await self._why_empty(call, gathered, gatherer, package),
         )
-        call.details = retrieval_details(plan, gathered, package, renderer, verdict.empty_reason)
+        call.details = retrieval_details(
+            plan, gathered, package, renderer, empty_reason=verdict.empty_reason, skipped=skipped
+        )
         return self._result(call, plan, package, renderer, verdict)
 
     async def _select(

@@ -21,6 +21,8 @@ from strata.text.spans import find_spans
 from strata.text.tokenise import QueryTerm
 
 OMITTED_ITEMS = 20
+LEAST_BLOCK_BYTES = 400
+"""No block's JSON is shorter: the names of its fields alone take as much."""
 
 
 class BlockRenderer:
@@ -135,7 +137,7 @@ def supplement_text(package: Package, max_bytes: int) -> str | None:
 def _under_title(candidate: Candidate) -> str:
     """Return the text under its title line; a text that begins with it has it already."""
     title, text = titled(candidate), (candidate.text or "").strip()
-    return text if text.startswith(title) else f"{title}\n{text}"
+    return text if text.partition("\n")[0].strip() == title else f"{title}\n{text}"
 
 
 def omitted_view(package: Package) -> Omitted:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 ELLIPSIS = "…"
-_SENTENCE_END = re.compile(r"[.!?。！？…]['\"”’)\]」』]*\s*")
+_SENTENCE_END = re.compile(r"[.!?…]['\"”’)\]」』]*\s+|[。！？]['\"”’)\]」』]*\s*")
 _SPACE = re.compile(r"\s{2,}|[^\S ]")  # all white space that is not one plain space already
 _SPACELESS = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿]")
 

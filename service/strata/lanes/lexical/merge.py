@@ -42,9 +42,10 @@ def plan_merges(segments: Sequence[SegmentInfo], *, purge: bool = False) -> list
     """Choose the groups of segments to merge next; a segment is in at most one group.
 
     Eight segments of a tier (by live passages, each tier eight times larger) become one, smallest first,
-    as far as 65,536 passages hold them. A segment with over a fifth dead, with none live, or under
-    ``purge`` with any dead, is rewritten alone unless it is merged anyway. Only segments of the present
-    analyser are touched.
+    as far as 65,536 passages hold them. A segment with over a fifth dead, or under ``purge`` with any
+    dead, is rewritten alone unless it is merged anyway. Segments of another analyser are not merged:
+    what they hold alive is to be ingested again. They too are rewritten alone under ``purge``, and
+    dropped once nothing in them is live.
     """
     current = [segment for segment in segments if segment.analyser == ANALYSER_VERSION]
     tiers: dict[int, list[SegmentInfo]] = {}
@@ -57,10 +58,16 @@ def plan_merges(segments: Sequence[SegmentInfo], *, purge: bool = False) -> list
     chosen = {segment_id for group in groups for segment_id in group}
     groups.extend(
         [segment.segment_id]
-        for segment in current
-        if segment.segment_id not in chosen and segment.dead_count > (0 if purge else segment.passages * DEAD_SHARE)
+        for segment in segments
+        if segment.segment_id not in chosen and _is_rewritten(segment, purge=purge)
     )
     return [sorted(group) for group in groups]
+
+
+def _is_rewritten(segment: SegmentInfo, *, purge: bool) -> bool:
+    if purge or segment.live <= 0:
+        return segment.dead_count > 0
+    return segment.analyser == ANALYSER_VERSION and segment.dead_count > segment.passages * DEAD_SHARE
 
 
 def _tier(passages: int) -> int:
@@ -102,17 +109,23 @@ async def merge_context(database: Database, tenant: UUID, context: UUID, *, purg
         async with database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
             if not await repository.claim_merge(connection, tenant, context):
                 return MergeReport(report.replaced, report.written, report.dropped_passages, busy=True)
-            groups = plan_merges(await repository.list_segments(connection, tenant, context), purge=purge)
+            segments = await repository.list_segments(connection, tenant, context)
+            groups = plan_merges(segments, purge=purge)
             if not groups:
                 return report
-            written, dropped = await _merge_group(connection, tenant, context, groups[0])
+            analyser = next(segment.analyser for segment in segments if segment.segment_id == groups[0][0])
+            written, dropped = await _merge_group(connection, tenant, context, groups[0], analyser)
         report = MergeReport(
             report.replaced + len(groups[0]), report.written + written, report.dropped_passages + dropped
         )
 
 
-async def _merge_group(connection: Connection, tenant: UUID, context: UUID, group: Sequence[int]) -> tuple[int, int]:
+async def _merge_group(
+    connection: Connection, tenant: UUID, context: UUID, group: Sequence[int], analyser: int
+) -> tuple[int, int]:
     """Replace a group by one segment; return how many were written (0 when none is live) and dead ones dropped.
+
+    All of a group are of one ``analyser``, and so is the result.
 
     The work is done on what is read without locks; the locks come last and are held for the swap alone, when
     passages that died since are marked in the result.
@@ -124,7 +137,7 @@ async def _merge_group(connection: Connection, tenant: UUID, context: UUID, grou
     merged = await asyncio.to_thread(merge_segments, parts)
     written: int | None = None
     if len(merged.data.passage_ids):
-        written = await repository.add_segment(connection, tenant, context, merged.data)
+        written = await repository.add_segment(connection, tenant, context, merged.data, analyser=analyser)
     await repository.drop_postings(connection, tenant, context, group)
     now = await repository.lock_dead(connection, tenant, context, group)
     late = _died_since(merged, [now.get(segment_id) for segment_id in group])

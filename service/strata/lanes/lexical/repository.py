@@ -46,8 +46,10 @@ class PostingRow:
     frequencies: bytes
 
 
-async def add_segment(connection: Connection, tenant: UUID, context: UUID, data: SegmentData) -> int:
-    """Store a segment and its postings; return its id."""
+async def add_segment(
+    connection: Connection, tenant: UUID, context: UUID, data: SegmentData, *, analyser: int = ANALYSER_VERSION
+) -> int:
+    """Store a segment and its postings; return its id. ``analyser`` is the version that made its terms."""
     segment_id: int = await connection.fetchval(
         """
         INSERT INTO lexical_segment
@@ -58,7 +60,7 @@ async def add_segment(connection: Connection, tenant: UUID, context: UUID, data:
         """,
         tenant,
         context,
-        ANALYSER_VERSION,
+        analyser,
         len(data.passage_ids),
         data.total_length,
         int(data.passage_ids[0]),
