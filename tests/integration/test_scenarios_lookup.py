@@ -454,3 +454,33 @@ async def test_a_passage_whose_row_is_missing_is_gone_and_the_next_takes_its_pla
     result = await ask(services, "zebrafish", top_k=1)
     assert sources(result) == [({"a.md", "b.md"} - {best}).pop()]
     assert result.omitted.by_reason == {"GONE": 1}
+
+
+async def test_a_category_whose_hits_come_to_too_few_blocks_is_relaxed(services):
+    long = "# Leave\n\n" + "\n\n".join(f"Vacation rule {n}: " + f"clause{n} " * 150 for n in range(6))
+    await put(
+        services,
+        doc("hr/leave.md", long, category="hr"),
+        doc("it/vacation.md", "# Mail\n\nA vacation reply is set in the mail program.\n", category="it"),
+    )
+    result = await ask(services, "vacation", category="hr", top_k=2)
+    assert sources(result) == ["hr/leave.md", "it/vacation.md"]
+    assert result.completeness_hint == "FALLBACK"
+
+
+async def test_the_supplement_has_each_text_under_its_title_line(services):
+    await put(
+        services,
+        doc("a.md", "Auditors audit.", title="Audit"),
+        doc("b.md", "Auditors must sign an audit.", title="Audit"),
+    )
+    result = await ask(services, "auditors audit")
+    assert result.supplement.startswith("Audit\nAuditors")
+
+
+async def test_a_curated_hint_gives_its_title_and_breadcrumb(services):
+    await put(services, LEAVE)
+    hint = HintInput(title="Vacation days", breadcrumb=["Company", "Leave"], targets=["hr/leave.md"])
+    await services.hints.put(DEFAULT_TENANT, CONTEXT, [hint])
+    block = (await ask(services, "vacation days")).evidence_blocks[0]
+    assert (block.title, block.breadcrumb) == ("Vacation days", ["Company", "Leave"])

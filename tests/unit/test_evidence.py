@@ -229,3 +229,59 @@ def test_a_protected_passage_stands_for_its_source_key_whatever_other_lanes_rank
     (kept,) = package_of([first, other], Policy(top_k=5, weights=weights), render).kept
     assert kept.text == "first"
     assert kept.merged_count == 2
+
+
+def test_a_candidate_that_another_lane_lifted_is_loaded_before_it_is_cut():
+    pool = [
+        candidate(
+            f"{n:03}",
+            lane_ranks=(LaneRank("lexical", n), *((LaneRank("lexical_expanded", n - 21),) if n > 21 else ())),
+            text=f"text {n} unlike the others {n}" if n <= 21 else None,
+        )
+        for n in range(1, 101)
+    ]
+    policy = Policy(top_k=5, weights={"lexical_expanded": 0.5})
+    assert wants_more(package_of(pool, policy, render), policy)
+    whole = [replace(item, text=f"text {item.key} unlike {item.key}") for item in pool]
+    package = package_of(whole, policy, render)
+    assert "022" in {item.key for item in package.kept}
+    assert not wants_more(package, policy)
+
+
+def test_what_a_full_budget_leaves_no_room_for_is_not_read():
+    pool = [candidate(f"{n:02}", lane_ranks=(LaneRank("lexical", n + 1),), text=None) for n in range(20)]
+    pool[0] = replace(pool[0], text="first")
+    policy = Policy(top_k=5, limits=Limits(max_items=1))
+    package = package_of(pool, policy, render)
+    assert [item.key for item in package.kept] == ["00"]
+    assert {item.reason for item in package.omitted} == {Reason.BUDGET_EXCEEDED}
+    assert not wants_more(package, policy)
+
+
+@given(st.lists(st.lists(st.sampled_from(WORDS[:8]), min_size=3, max_size=9).map(" ".join), max_size=40))
+def test_looking_up_shingles_drops_the_same_as_comparing_with_each(texts):
+    pool = [candidate(f"{n:02}", text=text) for n, text in enumerate(texts)]
+    kept: list[Fingerprint] = []
+    dropped = 0
+    for text in texts:
+        print_ = Fingerprint(text)
+        if any(are_near_duplicates(print_, other) for other in kept):
+            dropped += 1
+        else:
+            kept.append(print_)
+    distinct, omitted = drop_near_duplicates(pool, len(pool))
+    assert (len(distinct), len(omitted)) == (len(kept), dropped)
+
+
+def test_the_title_of_a_hint_is_kept_for_the_very_passage_that_words_find_too():
+    words = candidate("1", title="Document", breadcrumb=("Document", "Part"))
+    hint = candidate("1", layer=Layer.L0, title="Curated", breadcrumb=("Company",), lane_ranks=(LaneRank("hints", 2),))
+    (fused,) = fuse([words, hint])
+    assert (fused.title, fused.breadcrumb) == ("Curated", ("Company",))
+
+
+def test_a_block_is_as_relevant_as_the_text_it_shows():
+    shown = candidate("1", source_key="k", relevance=0.5, lane_ranks=(LaneRank("lexical", 1),))
+    beside = candidate("2", source_key="k", relevance=0.9, lane_ranks=(LaneRank("lexical", 2),), text="beside")
+    (kept,) = package_of([shown, beside], Policy(top_k=5), render).kept
+    assert kept.relevance == 0.5

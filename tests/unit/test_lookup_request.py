@@ -76,6 +76,14 @@ def test_unknown_fields_are_ignored_and_values_cleaned():
     assert plan.contexts == ("default",)
 
 
+def test_null_is_the_default():
+    sent = decode_request(
+        b'{"query":"x","context":null,"category":null,"topK":null,"format":null,"budget":null,"layers":null,'
+        b'"filters":{"sources":null,"tags":null,"since":null}}'
+    )
+    assert plan_lookup(sent) == plan_lookup(LookupRequest(query="x"))
+
+
 def test_a_budget_asks_for_content_unless_the_request_says_otherwise():
     budget = BudgetRequest(max_tokens=100)
     assert plan_lookup(LookupRequest(query="x", budget=budget)).wants_content

@@ -46,3 +46,10 @@ def test_a_preview_never_exceeds_its_length(text, limit, data):
 def test_the_counter_counts_a_quarter_for_ascii_and_one_for_the_rest(text):
     assert token_quarters(text) == sum(1 if char.isascii() else 4 for char in text)
     assert tokens_of_quarters(token_quarters(text)) >= len(text) / 4
+
+
+def test_a_number_or_a_version_is_never_cut():
+    text = "word " * 30 + "upgrade to version 1.2.31 now and " + "word " * 60
+    for limit in range(150, 190):
+        shown = preview(text, [span(text, "upgrade")], limit).strip("…").split()
+        assert not any(piece.startswith("1.") and piece != "1.2.31" for piece in shown), (limit, shown)
