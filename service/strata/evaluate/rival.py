@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ class Bm25s:
         import bm25s
         from bm25s.stopwords import STOPWORDS_EN
 
+        # It logs each step at debug level, whatever the level of the rest.
+        logging.getLogger("bm25s").setLevel(logging.WARNING)
         self._stop = frozenset(STOPWORDS_EN)
         self._stem = Stemmer.Stemmer("english")
         self._ids = [identifier for identifier, _ in documents]

@@ -14,16 +14,17 @@ from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
 
 _HIDDEN = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
+_UNSEEN = frozenset({"Cc", "Cf", "Mn", "Zs"})
 
 
 def valid_name(name: str, pointer: str = "/name") -> str:
-    """Return the trimmed name of a context, or raise ``invalid_request`` saying what is wrong with it.
+    """Return the name of a context, trimmed and in NFC, or raise ``invalid_request`` saying what is wrong with it.
 
-    1 to 128 characters, no control characters or lone surrogates, and not the shape of an id:
-    a name must never be taken for one.
+    1 to 128 characters, one of them visible by itself, no control characters or lone surrogates, and
+    not the shape of an id: a name must never be taken for one.
     """
-    trimmed = name.strip()
-    if not trimmed:
+    trimmed = clean_ref(name)
+    if all(unicodedata.category(char) in _UNSEEN for char in trimmed):
         raise StrataError(INVALID_REQUEST, "A context name needs at least one visible character.", pointer=pointer)
     if len(trimmed) > MAX_NAME_CHARS:
         raise StrataError(
@@ -36,6 +37,11 @@ def valid_name(name: str, pointer: str = "/name") -> str:
     if as_uuid(trimmed) is not None:
         raise StrataError(INVALID_REQUEST, "A context name must not have the shape of an id.", pointer=pointer)
     return trimmed
+
+
+def clean_ref(ref: str) -> str:
+    """Return a reference to a context as names are stored: trimmed and in NFC, so that one spelling is one name."""
+    return unicodedata.normalize("NFC", ref.strip())
 
 
 def valid_description(description: str, pointer: str = "/description") -> str:
@@ -127,7 +133,7 @@ class ContextService:
         Raises ``context_not_found`` for the first that is missing; where several were asked for,
         the pointer gets its index (``/context/2``).
         """
-        cleaned = [ref.strip() for ref in refs]
+        cleaned = [clean_ref(ref) for ref in refs]
         ids = [as_uuid(ref) for ref in cleaned]
         askable = [ref for ref in cleaned if "\x00" not in ref and _encodable(ref)]
         rows = await repository.find(connection, tenant, [found for found in ids if found], askable)

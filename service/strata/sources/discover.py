@@ -65,7 +65,8 @@ def survey(roots: Iterable[Path]) -> Survey:
     A folder is walked whole: hidden names are passed over, a folder is entered once however many
     links lead to it, unknown extensions are counted. A folder with ``corpus.jsonl`` beside
     ``queries.jsonl`` is a judged set: only its corpus is read. A file that is named is tried
-    whatever its name. What cannot be read is refused with its reason, and its root is not pruned.
+    whatever its name. What cannot be read is refused with its reason, and its root is not pruned;
+    nor is one with a link that leads nowhere: what it led to may be away for a while only.
     """
     result = Survey()
     for root in roots:
@@ -128,6 +129,7 @@ class _Walk:
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ELOOP}:
                 self.result.skip("broken link")
+                self.is_whole = self.is_whole and not path.is_symlink()
             else:
                 self._refuse(path, error)
             return False

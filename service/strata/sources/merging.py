@@ -61,9 +61,10 @@ class Merger:
     async def _run(self, key: tuple[UUID, UUID]) -> None:
         try:
             while key in self._wanted:
-                purge = self._wanted.pop(key) or self._is_purge_due(key)
+                is_asked = self._wanted.pop(key)
+                purge = is_asked or self._is_purge_due(key)
                 try:
-                    await self._merge(key, purge=purge)
+                    await self._merge(key, purge=purge, is_asked=is_asked)
                 except Exception as error:  # noqa: BLE001  the index is right without; the next write asks again
                     _log.warning(
                         "lexical.merge_failed",
@@ -80,7 +81,7 @@ class Merger:
         purged_at = self._purged_at.get(key)
         return purged_at is None or time.monotonic() - purged_at >= PURGE_SECONDS
 
-    async def _merge(self, key: tuple[UUID, UUID], *, purge: bool) -> None:
+    async def _merge(self, key: tuple[UUID, UUID], *, purge: bool, is_asked: bool) -> None:
         if purge:
             self._purged_at.pop(key, None)
         for _ in range(_BUSY_TRIES):
@@ -90,8 +91,8 @@ class Merger:
                 if purge:
                     self._purged_at[key] = started
                 return
-            # Who merges already will see what we would; but only we know of the purge.
-            if not purge:
+            # Who merges already will see what we would; but only we know that a purge was asked for.
+            if not is_asked:
                 return
             await asyncio.sleep(_BUSY_SECONDS)
         _log.warning("lexical.purge_put_off", context=str(key[1]), seconds=_BUSY_SECONDS * _BUSY_TRIES)

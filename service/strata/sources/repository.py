@@ -164,12 +164,35 @@ async def lock_ids(connection: Connection, tenant: UUID, context: UUID, sources:
     return [Gone(*row) for row in rows]
 
 
+async def lock_unchanged(
+    connection: Connection, tenant: UUID, context: UUID, origin: str, sources: Sequence[tuple[UUID, int]]
+) -> list[Gone]:
+    """Lock and return those of the sources, given with their serials, that are still that revision and origin's.
+
+    By id. Needs READ COMMITTED: what another writer replaces while this waits for it is left out.
+    """
+    rows = await connection.fetch(
+        """
+        SELECT source_id, path, serial, revision, passage_count FROM source
+        WHERE tenant_id = $1 AND context_id = $2 AND origin = $3
+          AND (source_id, serial) IN (SELECT * FROM unnest($4::uuid[], $5::bigint[]))
+        ORDER BY source_id FOR UPDATE OF source
+        """,
+        tenant,
+        context,
+        origin,
+        [source for source, _ in sources],
+        [serial for _, serial in sources],
+    )
+    return [Gone(*row) for row in rows]
+
+
 async def of_origin(
     connection: Connection, tenant: UUID, context: UUID, origin: str, *, after: UUID, limit: int
-) -> list[tuple[UUID, str]]:
-    """Return ids and paths of what an ingest root brought in, by id, after one."""
+) -> list[tuple[UUID, str, int]]:
+    """Return ids, paths and serials of what an ingest root brought in, by id, after one."""
     rows = await connection.fetch(
-        "SELECT source_id, path FROM source WHERE tenant_id = $1 AND context_id = $2 AND origin = $3 "
+        "SELECT source_id, path, serial FROM source WHERE tenant_id = $1 AND context_id = $2 AND origin = $3 "
         "AND source_id > $4 ORDER BY source_id LIMIT $5",
         tenant,
         context,
@@ -177,4 +200,4 @@ async def of_origin(
         after,
         limit,
     )
-    return [(row[0], row[1]) for row in rows]
+    return [(row[0], row[1], row[2]) for row in rows]

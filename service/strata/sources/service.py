@@ -249,7 +249,7 @@ class SourceService:
                 self._merger.schedule(run.tenant, run.context.context_id)
 
     async def _prune(self, tenant: UUID, context: ContextRow, origin: str, tally: Tally) -> None:
-        """Delete what the origin brought in before and this run has not seen."""
+        """Delete what the origin brought in before and this run has not seen, unless another run has it now."""
         after = _NIL
         while True:
             async with self._database.work(tenant, timeout_seconds=_DELETE_TIMEOUT_SECONDS) as connection:
@@ -258,10 +258,10 @@ class SourceService:
                 )
                 if not page:
                     return
-                vanished = [source for source, path in page if not tally.has_seen(path)]
+                vanished = [(source, serial) for source, path, serial in page if not tally.has_seen(path)]
                 if vanished:
                     await self._contexts.hold(connection, tenant, context.context_id)
-                    gone = await repository.lock_ids(connection, tenant, context.context_id, vanished)
+                    gone = await repository.lock_unchanged(connection, tenant, context.context_id, origin, vanished)
                     await self._delete(connection, tenant, context.context_id, gone)
                     for source in sorted(gone, key=lambda item: item.path):
                         tally.prune(source.path, source.source_id, source.revision)

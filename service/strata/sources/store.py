@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
+import asyncpg
 import numpy as np
 import stamina
 import structlog
 
-from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, StrataError
+from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, STATEMENT_TIMEOUT, StrataError
 from strata.hints.derive import SourceHints
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
@@ -27,8 +28,18 @@ from strata.sources.model import Built, Known, Refused, Same
 from strata.sources.write_repository import Placed
 
 _TIMEOUT_SECONDS = 120.0
+_TRIES_SECONDS, _PATIENT_TRIES_SECONDS = 60.0, 600.0
 T = TypeVar("T")
 _ORDINALS = (1 << SERIAL_BITS) - 1
+
+# What one document can make the server say. Anything else it says would be said of every document.
+_OF_A_DOCUMENT = (asyncpg.DataError, asyncpg.ProgramLimitExceededError, asyncpg.IntegrityConstraintViolationError)
+_OF_THE_SERVER = (
+    asyncpg.InvalidTransactionStateError,  # read-only, as after a failover
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresSystemError,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -53,21 +64,28 @@ class Store:
     async def write(self, tenant: UUID, context: UUID, batch: Batch, *, is_patient: bool) -> Written:
         """Write a batch; readers see all of it or nothing.
 
-        A conflict is tried again, a database that is away or overloaded too when ``is_patient``.
+        A conflict is tried again, a database that is away, slow or overloaded too when ``is_patient``.
         When one document makes the batch fail, its halves are written, and so on until that one is
         alone and refused.
-        Raises what remains: ``context_not_found`` when the context was deleted meanwhile.
+        Raises what remains: ``context_not_found`` when the context was deleted meanwhile, and what
+        is wrong with the database, not with a document.
         """
 
         async def attempt() -> Written:
-            async with self._database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
-                return await self._write(connection, tenant, context, batch)
+            try:
+                async with self._database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
+                    return await self._write(connection, tenant, context, batch)
+            except _OF_THE_SERVER as error:
+                detail = f"It takes no writes now: {error}"
+                raise StrataError(DATABASE_UNAVAILABLE, detail) from error
 
         try:
             return await _retried(attempt, is_patient=is_patient)
         except StrataError:
             raise
-        except Exception as error:  # noqa: BLE001  whatever one document does, the others are written
+        except Exception as error:
+            if not _is_of_a_document(error):
+                raise
             if len(batch.built) == 1:
                 log_defect("ingest.store_failed", error, format=batch.built[0].format)
                 return Written(refused=[_refused(batch.built[0], error)])
@@ -143,16 +161,25 @@ class Store:
 
 
 async def _retried(attempt: Callable[[], Awaitable[T]], *, is_patient: bool) -> T:
-    """Try again after a conflict, and after a database that is away or overloaded when patient."""
-    kinds = (CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED) if is_patient else (CONFLICT,)
+    """Try again after a conflict, and after a database that is away, slow or overloaded when patient."""
+    kinds = (CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, STATEMENT_TIMEOUT) if is_patient else (CONFLICT,)
+    # A statement that timed out has used two minutes of these already.
+    seconds = _PATIENT_TRIES_SECONDS if is_patient else _TRIES_SECONDS
 
     def passes(error: Exception) -> bool:
         return isinstance(error, StrataError) and error.kind in kinds
 
-    async for trial in stamina.retry_context(on=passes, attempts=8, timeout=60, wait_initial=0.05, wait_max=10):
+    async for trial in stamina.retry_context(on=passes, attempts=8, timeout=seconds, wait_initial=0.05, wait_max=10):
         with trial:
             return await attempt()
     raise AssertionError("the last trial returns or raises")
+
+
+def _is_of_a_document(error: Exception) -> bool:
+    """Tell whether one document can have caused an error: bad data, or a defect of ours that it brought out."""
+    if isinstance(error, asyncpg.PostgresError):
+        return isinstance(error, _OF_A_DOCUMENT)
+    return not isinstance(error, OSError)
 
 
 def numbered(segments: Iterable[SegmentData], serials: dict[int, int]) -> Iterator[SegmentData]:

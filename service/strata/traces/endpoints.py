@@ -137,11 +137,15 @@ class InvocationController(Controller):
 
 
 def _moment(value: str | None, pointer: str) -> datetime | None:
-    """Read an ISO 8601 date or time; UTC where no zone is given. A plain number is no time."""
+    """Read an ISO 8601 date or time as UTC, which it is where no zone is given. A plain number is no time."""
     if value is None:
         return None
     try:
         moment = datetime.fromisoformat(value.strip())
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError as error:
         raise StrataError(INVALID_REQUEST, "The value is not an ISO 8601 time.", pointer=pointer) from error
+    except OverflowError as error:
+        raise StrataError(
+            INVALID_REQUEST, "The time is outside the years 1 to 9999 in UTC.", pointer=pointer
+        ) from error

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, INVOCATION_NOT_FOUND, StrataError
+from strata.knowledge.service import clean_ref
 from strata.lookup.request import plan_lookup
 from strata.lookup.schemas import LookupRequest
 from strata.platform.database import Connection, Database
@@ -37,11 +38,11 @@ from strata.traces.why import (
     Target,
     TermMatch,
     fate_sentence,
-    fates,
     ingest_absence,
     lane_absence,
     lane_notes,
     match_terms,
+    nearest_fates,
     read_details,
     unlisted,
 )
@@ -85,7 +86,8 @@ class InvocationService:
 
         ``context`` is an id or a name and means the first context of a call; ``query`` is a part of
         the question, case ignored; ``since`` is inclusive, ``until`` is not; without a zone they are
-        UTC. Raises ``invalid_request`` (status, limit, cursor) and ``context_not_found``.
+        UTC. Raises ``invalid_request`` (status, limit, cursor, a time outside the years 1 to 9999 in
+        UTC) and ``context_not_found``.
         """
         if not 1 <= limit <= MAX_PAGE:
             raise StrataError(INVALID_REQUEST, f"limit must be from 1 to {MAX_PAGE}.", pointer="?limit")
@@ -100,7 +102,7 @@ class InvocationService:
             )
             if value
         ]
-        conditions += [(name, (_aware(at),)) for name, at in (("since", since), ("until", until)) if at]
+        conditions += [(name, (_bound(at, f"?{name}"),)) for name, at in (("since", since), ("until", until)) if at]
         if cursor:
             conditions.append(("after", _read_cursor(cursor)))
         async with self._database.work(tenant) as connection:
@@ -132,7 +134,8 @@ class InvocationService:
             details = read_details(call.retrieval_details)
             if details is None:
                 return _report(call, goal, _call_absence(call))
-            if found := fates(details, goal):
+            found, about = nearest_fates(details, goal)
+            if found:
                 best = found[0]
                 return WhyReport(
                     invocation_id=call.id,
@@ -143,7 +146,7 @@ class InvocationService:
                     rank=best.rank,
                     sentence=fate_sentence(best, details),
                     candidates=found,
-                    notes=_notes(details),
+                    notes=[*about, *_notes(details)],
                 )
             probe = _Probe(connection, tenant, call, details, goal)
             absence, live, best_passage = await probe.run()
@@ -316,7 +319,7 @@ async def _context(connection: Connection, tenant: UUID, ref: str) -> UUID:
     try:
         return UUID(ref)
     except ValueError:
-        found = await repository.context_id(connection, tenant, _clean(ref) or "")
+        found = await repository.context_id(connection, tenant, clean_ref(_clean(ref) or ""))
     if found is None:
         raise StrataError(CONTEXT_NOT_FOUND, f"There is no context {_clean(ref)!r}.", pointer="?context")
     return found
@@ -372,8 +375,17 @@ def _clean(value: str | None) -> str | None:
     return None if value is None else normalise_text(value).text
 
 
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _bound(moment: datetime, pointer: str) -> datetime:
+    try:
+        return _utc(moment)
+    except OverflowError as error:
+        detail = "The time is outside the years 1 to 9999 in UTC."
+        raise StrataError(INVALID_REQUEST, detail, pointer=pointer) from error
+
+
+def _utc(moment: datetime) -> datetime:
+    """Return the moment in UTC, which it is in without a zone; OverflowError where UTC has no such year."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _cursor(last: InvocationSummary) -> str:
@@ -384,6 +396,6 @@ def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
     try:
         data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         moment, _, identifier = data.partition("|")
-        return _aware(datetime.fromisoformat(moment)), UUID(identifier)
-    except (ValueError, binascii.Error) as error:
+        return _utc(datetime.fromisoformat(moment)), UUID(identifier)
+    except (ValueError, OverflowError, binascii.Error) as error:
         raise StrataError(INVALID_REQUEST, "The cursor is not one of ours.", pointer="?cursor") from error

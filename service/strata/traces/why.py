@@ -32,6 +32,7 @@ _SENTENCES = {
 }
 _PASSAGE = re.compile(r"[0-9]{7,19}")
 _PATH_KEY = re.compile(r"path:([^#]+)")
+_OFFSET = re.compile(r"@[0-9]+\Z")  # ends a path key that names a passage
 _MAX_BIGINT = 2**63
 
 
@@ -54,9 +55,11 @@ class Target:
 
     def matches(self, source_key: str, source: str | None, passage: str | None) -> bool:
         """Tell whether a recorded candidate is what was asked about."""
-        known = _PATH_KEY.match(source_key)
-        path = source or (known[1] if known else None)
-        return self.text in (source_key, path, passage) or source_key == f"path:{self.text}"
+        whole_key = _OFFSET.sub("", source_key)
+        paths = {source} if source else {known[1] for key in (source_key, whole_key) if (known := _PATH_KEY.match(key))}
+        return (
+            self.text in (source_key, passage) or self.path in paths or (f"path:{self.path}" in (source_key, whole_key))
+        )
 
 
 def fates(details: RetrievalDetails, target: Target) -> list[CandidateFate]:
@@ -90,6 +93,16 @@ def fates(details: RetrievalDetails, target: Target) -> list[CandidateFate]:
         if target.matches(omission.source_key, omission.source, omission.passage)
     ]
     return selected + omitted
+
+
+def nearest_fates(details: RetrievalDetails, target: Target) -> tuple[list[CandidateFate], list[str]]:
+    """Return the fates of the target or, where it names a section that has none, of its source; with a note of that."""
+    found = fates(details, target)
+    path = target.path.rpartition("#")[0]
+    if found or not path:
+        return found, []
+    found = fates(details, Target.parse(path))
+    return found, [f"No candidate is {target.path}; this is about {path} as a whole."] if found else []
 
 
 def fate_sentence(fate: CandidateFate, details: RetrievalDetails) -> str:
