@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from alembic import context
-from sqlalchemy import Connection, pool
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Connection, event
 
-from strata.platform.migrations import metadata, sqlalchemy_url
+from strata.platform import migrations
 
 config = context.config
-target_metadata = metadata()
+target_metadata = migrations.metadata()
 
 
 def run_migrations_offline() -> None:
@@ -20,7 +19,12 @@ def run_migrations_offline() -> None:
         context.run_migrations()
 
 
+def bound_lock_waits(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{migrations.LOCK_TIMEOUT}'")
+
+
 def run_sync(connection: Connection) -> None:
+    event.listen(connection, "begin", bound_lock_waits)
     context.configure(
         connection=connection,
         target_metadata=target_metadata,
@@ -32,7 +36,7 @@ def run_sync(connection: Connection) -> None:
 
 
 async def run_migrations_online() -> None:
-    engine = create_async_engine(sqlalchemy_url(config.attributes["dsn"]), poolclass=pool.NullPool)
+    engine = migrations.engine(config.attributes["dsn"])
     async with engine.connect() as connection:
         await connection.run_sync(run_sync)
     await engine.dispose()

@@ -21,22 +21,46 @@ TABLES = (
 )
 
 
+# Another database of the cluster may do the same at this moment: then its role, or its grant, is there.
+# SET ROLE takes the option SET from Postgres 16 on, and a membership before. A superuser has both.
+ROLE = """
+DO $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'strata_app') THEN
+    BEGIN
+      CREATE ROLE strata_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
+    EXCEPTION WHEN duplicate_object OR unique_violation THEN
+      NULL;
+    END;
+  END IF;
+  IF NOT pg_has_role(current_user, 'strata_app', CASE
+    WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+  THEN
+    BEGIN
+      EXECUTE 'GRANT strata_app TO ' || quote_ident(current_user);
+    EXCEPTION WHEN unique_violation OR internal_error THEN
+      NULL;
+    END;
+  END IF;
+END
+$$
+"""
+
+SCHEMA_USAGE = """
+DO $$
+BEGIN
+  IF NOT has_schema_privilege('strata_app', current_schema(), 'USAGE') THEN
+    EXECUTE 'GRANT USAGE ON SCHEMA ' || quote_ident(current_schema()) || ' TO strata_app';
+  END IF;
+END
+$$
+"""
+
+
 def upgrade() -> None:
     op.execute("CREATE EXTENSION IF NOT EXISTS vector")
-    op.execute("""
-    DO $$
-    BEGIN
-      IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'strata_app') THEN
-        CREATE ROLE strata_app NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE;
-      END IF;
-      IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
-        EXECUTE 'GRANT strata_app TO ' || quote_ident(current_user);
-      END IF;
-    EXCEPTION WHEN duplicate_object OR unique_violation OR internal_error THEN
-      NULL; -- another database of this cluster does the same at this moment
-    END
-    $$
-    """)
+    op.execute(ROLE)
+    op.execute(SCHEMA_USAGE)
     op.execute("""
     CREATE FUNCTION strata_tenant() RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE

@@ -10,13 +10,11 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import pool
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from strata.errors import SCHEMA_OUTDATED, StrataError
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
-from strata.platform.migrations import head_revision, metadata, migrate, migration_sql, sqlalchemy_url
+from strata.platform.migrations import engine, head_revision, metadata, migrate, migration_sql
 from strata.platform.schema import HEAD_REVISION, require_current
 
 pytestmark = pytest.mark.database
@@ -27,15 +25,15 @@ def test_the_code_needs_the_newest_revision():
 
 
 async def test_models_and_migrations_give_the_same_schema(dsn):
-    engine = create_async_engine(sqlalchemy_url(dsn), poolclass=pool.NullPool)
+    connecting = engine(dsn)
 
     def compare(connection):
         options = {"include_object": lambda _o, name, kind, *_: kind != "table" or "_p2" not in name}
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata())
 
-    async with engine.connect() as connection:
+    async with connecting.connect() as connection:
         assert await connection.run_sync(compare) == []
-    await engine.dispose()
+    await connecting.dispose()
 
 
 async def test_up_down_up_keeps_the_rows_of_the_revisions_that_stay(empty_dsn):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -55,9 +55,22 @@ _LOST = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.IdleSessionTimeoutError,
+    asyncpg.TargetServerAttributeNotMatched,
     asyncpg.InterfaceError,
     ConnectionError,
     OSError,
+)
+
+# What a failure to connect is when no server is there: the only reason to start one again.
+_GONE = (
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.ConnectionFailureError,
+    ConnectionError,
+    FileNotFoundError,
 )
 
 # What a body of a unit of work may raise that is ours to translate: not the caller's own OSError.
@@ -67,8 +80,8 @@ _FROM_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError
 class Database:
     """A bounded pool of connections; :meth:`work` is the only way to use one.
 
-    ``revive`` is called (in a thread) when no connection can be made: the embedded server is
-    started again there. It returns the address to connect to.
+    ``revive`` is called (in a thread) when no connection can be made because the server is gone:
+    the embedded server is started again there. It returns the address to connect to.
     """
 
     def __init__(self, dsn: str, settings: Settings, revive: Callable[[], str] | None = None) -> None:
@@ -77,6 +90,7 @@ class Database:
         self._revive = revive
         self._pool: asyncpg.Pool | None = None
         self._pool_lock = asyncio.Lock()
+        self._revivals = 0
 
     async def open(self) -> None:
         """Connect; raises ``database_unavailable`` with the redacted address when that fails."""
@@ -140,7 +154,9 @@ class Database:
         For migrations, ``strata doctor`` and retention, which act on all tenants.
         """
         try:
-            connection = await asyncpg.connect(self.dsn, timeout=10, command_timeout=None)
+            connection = await asyncpg.connect(
+                self.dsn, timeout=10, command_timeout=None, statement_cache_size=self._statement_cache_size
+            )
         except (asyncpg.PostgresError, *_LOST, TimeoutError) as error:
             raise translate(error, self.dsn) from error
         try:
@@ -156,19 +172,21 @@ class Database:
 
         A pooled connection may have died unseen (server restart): nothing has run on it yet, so
         trying again is safe. After as many dead ones as the pool can hold, the server is down.
+        Another failure to connect than a server that is gone is raised at once.
         """
         last: BaseException | None = None
         for _ in range(self._settings.database_pool_size + 2):
-            pool = await self._connected_pool()
+            pool, revivals = await self._connected_pool(), self._revivals
             try:
                 connection = await pool.acquire(timeout=self._settings.database_acquire_timeout_seconds)
             except TimeoutError as error:
                 raise StrataError(OVERLOADED, "No database connection came free in time.") from error
             except (asyncpg.PostgresError, *_LOST) as error:
                 last = error
-                if self._revive is None:
-                    break
-                await self._reconnect(pool)
+                if pool is self._pool:
+                    if self._revive is None or not isinstance(error, _GONE):
+                        break
+                    await self._reconnect(self._revive, revivals)
                 continue
             try:
                 await connection.execute(begin)
@@ -194,6 +212,10 @@ class Database:
                     raise translate(error, self.dsn) from error
         return self._pool
 
+    @property
+    def _statement_cache_size(self) -> int:
+        return 200 if self._settings.database_prepared_statements else 0
+
     async def _new_pool(self) -> asyncpg.Pool:
         return await asyncpg.create_pool(
             self.dsn,
@@ -201,24 +223,40 @@ class Database:
             max_size=self._settings.database_pool_size,
             timeout=10,
             max_inactive_connection_lifetime=300,
-            statement_cache_size=200 if self._settings.database_prepared_statements else 0,
+            statement_cache_size=self._statement_cache_size,
             server_settings={"application_name": "strata"},
             init=_prepare_connection,
             reset=_keep,
         )
 
-    async def _reconnect(self, broken: asyncpg.Pool | None) -> None:
-        """Start the embedded server again and replace the pool, once for all who wait."""
-        if self._revive is None:
-            return
+    async def _reconnect(self, revive: Callable[[], str], revivals: int) -> None:
+        """Start the embedded server again, once for all who saw it gone after as many ``revivals``.
+
+        The pool stays, and with it the work that others do on it, unless it no longer leads there.
+        """
         async with self._pool_lock:
-            if self._pool is not broken:
+            if self._revivals != revivals:
                 return
             _log.warning("database.revive", dsn=redact_dsn(self.dsn))
-            self.dsn = await asyncio.to_thread(self._revive)
-            if broken is not None:
-                broken.terminate()
+            address = await asyncio.to_thread(revive)
+            dsn = normalise_dsn(address, self._settings.database_user, self._settings.database_password)
+            self._revivals += 1
+            broken = self._pool
+            if broken is None or (dsn == self.dsn and await self._can_connect(broken)):
+                return
+            self.dsn = dsn
             self._pool = await self._new_pool()
+            broken.terminate()
+
+    async def _can_connect(self, pool: asyncpg.Pool) -> bool:
+        try:
+            connection = await pool.acquire(timeout=self._settings.database_acquire_timeout_seconds)
+        except TimeoutError:
+            return True  # all its connections are in use
+        except (asyncpg.PostgresError, *_LOST):
+            return False
+        await pool.release(connection)
+        return True
 
 
 async def _prepare_connection(connection: asyncpg.Connection) -> None:
@@ -244,20 +282,29 @@ async def _give_back(pool: asyncpg.Pool, connection: Any, *, healthy: bool) -> N
 
 
 async def _rolled_back(connection: asyncpg.Connection) -> bool:
-    """Roll back, shielded from cancellation; False when the connection cannot be used again."""
+    """Roll back, shielded from cancellation; False when the connection cannot be used again.
+
+    A cancellation that arrives meanwhile is raised when the rollback is over.
+    """
     if connection.is_closed():
         return False
-    rollback: Awaitable[Any] = asyncio.ensure_future(connection.execute("ROLLBACK", timeout=5))
-    try:
-        await asyncio.shield(rollback)
-    except BaseException:  # noqa: BLE001 - whatever went wrong, the answer is to drop the connection
-        return False
-    return True
+    rollback = asyncio.ensure_future(connection.execute("ROLLBACK", timeout=5))
+    cancellation: asyncio.CancelledError | None = None
+    while not rollback.done():
+        try:
+            await asyncio.wait((rollback,))
+        except asyncio.CancelledError as error:
+            cancellation = error
+    is_over = not rollback.cancelled() and rollback.exception() is None
+    if cancellation is not None:
+        raise cancellation
+    return is_over
 
 
 _KINDS: Sequence[tuple[tuple[type[BaseException], ...], ErrorKind]] = (
     ((asyncpg.QueryCanceledError,), STATEMENT_TIMEOUT),
-    ((asyncpg.TooManyConnectionsError,), OVERLOADED),
+    # A lock not had in time contradicts nothing: the same request goes through a little later.
+    ((asyncpg.TooManyConnectionsError, asyncpg.LockNotAvailableError), OVERLOADED),
     (
         (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.UndefinedFunctionError),
         SCHEMA_OUTDATED,
@@ -268,13 +315,24 @@ _KINDS: Sequence[tuple[tuple[type[BaseException], ...], ErrorKind]] = (
             asyncpg.InvalidPasswordError,
             asyncpg.InvalidAuthorizationSpecificationError,
             asyncpg.InvalidCatalogNameError,
+            asyncpg.InvalidSchemaNameError,
+            asyncpg.ClientConfigurationError,
             asyncpg.InsufficientPrivilegeError,
             asyncpg.UndefinedObjectError,
             asyncpg.InvalidParameterValueError,
         ),
         DATABASE_SETUP,
     ),
-    ((*_LOST, TimeoutError, asyncpg.InsufficientResourcesError), DATABASE_UNAVAILABLE),
+    (
+        (
+            *_LOST,
+            TimeoutError,
+            asyncpg.InsufficientResourcesError,
+            asyncpg.ReadOnlySQLTransactionError,
+            asyncpg.IdleInTransactionSessionTimeoutError,
+        ),
+        DATABASE_UNAVAILABLE,
+    ),
 )
 
 

@@ -50,7 +50,9 @@ async def role_facts(connection: asyncpg.Connection, role: str) -> RoleFacts:
     """Read what the role is and whether the login role may act as it."""
     row = await connection.fetchrow(
         """
-        SELECT rolsuper OR rolbypassrls OR rolcreaterole, pg_has_role(current_user, oid, 'MEMBER'),
+        SELECT rolsuper OR rolbypassrls OR rolcreaterole,
+               pg_has_role(current_user, oid, CASE
+                 WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END),
                array(SELECT relname::text FROM pg_class
                      WHERE relowner = r.oid AND relkind IN ('r', 'p') ORDER BY relname)
         FROM pg_roles AS r WHERE rolname = $1

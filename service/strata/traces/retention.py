@@ -32,12 +32,14 @@ async def make_partitions(database: Database, weeks_ahead: int = WEEKS_AHEAD) ->
 
 
 async def keep_partitions(database: Database, every_seconds: float = DAY_SECONDS) -> None:
-    """Make partitions now and once a day until cancelled. A failure is logged: the default partition is the net."""
+    """Make partitions now and once a day until cancelled. Any failure is logged: the default partition is the net."""
     while True:
         try:
             made = await make_partitions(database)
         except StrataError as error:
             _log.warning("invocation.partitions_failed", code=error.code, detail=error.detail)
+        except Exception:
+            _log.exception("invocation.partitions_failed")
         else:
             _log.debug("invocation.partitions", made=made)
         await asyncio.sleep(every_seconds)
