@@ -54,6 +54,7 @@ def create_app(settings: Settings, *, services: Services | None = None) -> Lites
     async def opened(app: Litestar) -> AsyncIterator[None]:
         async with open_services(settings) as own:
             _attach(app, own)
+            await own.sources.resume(DEFAULT_TENANT)
             partitions = asyncio.create_task(keep_partitions(own.database))
             try:
                 yield

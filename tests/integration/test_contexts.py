@@ -31,6 +31,20 @@ async def test_a_context_is_found_by_name_and_by_id(kit):
     assert (made.sources, made.passages, made.revisions.passages) == (0, 0, 0)
 
 
+async def test_two_spellings_of_one_name_are_one_context(kit):
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    made = await kit.contexts.create(T, decomposed)
+    assert made.name == composed
+    for spelling in (composed, decomposed):
+        assert (await kit.contexts.get(T, spelling)).id == made.id
+        with pytest.raises(StrataError) as raised:
+            await kit.contexts.create(T, spelling)
+        assert raised.value.kind is CONTEXT_EXISTS
+    async with kit.database.work(T) as connection:
+        assert (await kit.contexts.ensure(connection, T, decomposed)).context_id == made.id
+        assert len(await kit.contexts.resolve_many(connection, T, [composed, decomposed])) == 1
+
+
 async def test_a_name_is_given_once(kit):
     await kit.contexts.create(T, "kb")
     await kit.contexts.create(T, "other")
@@ -41,7 +55,22 @@ async def test_a_name_is_given_once(kit):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "   ", "x" * 129, "a\x00b", "a\nb", "\ud800", "\u2028", str(uuid4()), uuid4().hex, f"{{{uuid4()}}}"]
+    "name",
+    [
+        "",
+        "   ",
+        "x" * 129,
+        "a\x00b",
+        "a\nb",
+        "\ud800",
+        "\u2028",
+        "\u200b",
+        "\u2067 \u2069",
+        "\u0301",
+        str(uuid4()),
+        uuid4().hex,
+        f"{{{uuid4()}}}",
+    ],
 )
 async def test_a_name_that_cannot_be_one_is_refused(kit, name):
     with pytest.raises(StrataError) as raised:

@@ -7,10 +7,19 @@ import hashlib
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
 from ingest_support import check, make_kit, rows, search, texts
-from strata.errors import CONTEXT_NOT_FOUND, DATABASE_UNAVAILABLE, INVALID_REQUEST, SOURCE_NOT_FOUND, StrataError
+from strata.errors import (
+    CONTEXT_NOT_FOUND,
+    DATABASE_UNAVAILABLE,
+    INVALID_REQUEST,
+    SOURCE_NOT_FOUND,
+    STATEMENT_TIMEOUT,
+    StrataError,
+)
+from strata.lanes.lexical import repository as lexical_repository
 from strata.platform.ids import DEFAULT_TENANT as T
 from strata.sources import store as store_module
 from strata.sources import write_repository
@@ -338,6 +347,91 @@ async def test_a_document_that_cannot_be_stored_stops_no_other(kit, monkeypatch)
         ("17.md", "store", "internal_error", "/documents/17"),
     ]
     await check(kit)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (asyncpg.ReadOnlySQLTransactionError("cannot execute INSERT in a read-only transaction"), DATABASE_UNAVAILABLE),
+        (asyncpg.IdleSessionTimeoutError("terminating connection"), DATABASE_UNAVAILABLE),
+        (asyncpg.QueryCanceledError("canceling statement due to statement timeout"), STATEMENT_TIMEOUT),
+    ],
+)
+async def test_what_is_wrong_with_the_database_refuses_no_document(kit, monkeypatch, error, kind):
+    tries = []
+
+    async def failing(*_):
+        tries.append(1)
+        raise error
+
+    monkeypatch.setattr(write_repository, "insert_content", failing)
+    with pytest.raises(StrataError) as raised:
+        await put(kit, *(doc(f"{number}.md", f"text number {number}") for number in range(8)))
+    assert (raised.value.kind, len(tries)) == (kind, 1)
+
+
+async def test_a_defect_in_a_statement_ends_the_run_and_refuses_no_document(kit, monkeypatch):
+    async def failing(*_):
+        raise asyncpg.PostgresSyntaxError("syntax error")
+
+    monkeypatch.setattr(write_repository, "insert_content", failing)
+    with pytest.raises(asyncpg.PostgresSyntaxError):
+        await put(kit, doc("a.md", "alpha"), doc("b.md", "beta"))
+
+
+async def test_a_document_whose_reading_takes_too_long_is_refused_and_the_others_are_stored(database, settings):
+    hasty = make_kit(database, msgspec.structs.replace(settings, reader_timeout_seconds=1.0))
+    slow = b"<div>" * 300_000 + b"x"
+    report = await put(hasty, doc("a.md", "alpha"), doc("slow.html", slow), doc("b.md", "beta"))
+    await hasty.sources.close()
+    assert (report.added, report.refused) == (2, 1)
+    refused = report.refusals[0]
+    assert (refused.path, refused.code, refused.reason, refused.stage, refused.pointer) == (
+        "slow.html",
+        "source_refused",
+        "timeout",
+        "parse",
+        "/documents/1",
+    )
+    assert refused.detail == "Reading it takes more than 1 seconds."
+    assert await texts(hasty) == {("kb", "a.md"): b"alpha", ("kb", "b.md"): b"beta"}
+    await check(hasty)
+
+
+async def test_a_purge_that_failed_is_made_good_by_the_next_merge(kit, monkeypatch):
+    await put(kit, *(doc(f"{number}.md", f"common number {number}") for number in range(12)), doc("s.md", "secretword"))
+    await kit.sources.settle()
+
+    async def failing(*_):
+        raise OSError("disk on fire")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lexical_repository, "drop_segments", failing)
+        await kit.sources.delete(T, "kb", "s.md")
+        await kit.sources.settle()
+    assert (await rows(kit, "SELECT sum(dead_count) FROM lexical_segment"))[0][0] == 1
+    await put(kit, doc("new.md", "unrelated"))
+    await kit.sources.settle()
+    assert (await rows(kit, "SELECT sum(dead_count) FROM lexical_segment"))[0][0] == 0
+    await check(kit)
+
+
+async def test_a_purge_that_a_dead_process_owed_is_made_good_by_the_next_start(kit, database, settings, monkeypatch):
+    await put(kit, *(doc(f"{number}.md", f"common number {number}") for number in range(12)), doc("s.md", "secretword"))
+    await kit.sources.settle()
+
+    async def failing(*_):
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lexical_repository, "drop_segments", failing)
+        await kit.sources.delete(T, "kb", "s.md")
+        await kit.sources.settle()
+    later = make_kit(database, settings)
+    await later.sources.resume(T)
+    await later.sources.settle()
+    await later.sources.close()
+    assert (await rows(kit, "SELECT sum(dead_count) FROM lexical_segment"))[0][0] == 0
 
 
 @pytest.mark.parametrize("step", ["put_sources", "insert_content", "insert_sections", "insert_passages"])

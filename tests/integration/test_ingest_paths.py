@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from ingest_support import check, make_kit, rows, search, texts
@@ -18,8 +19,11 @@ from strata.platform.ids import DEFAULT_TENANT as T
 from strata.settings import load_settings
 from strata.sources import build as build_module
 from strata.sources import ingest as ingest_module
+from strata.sources import repository as source_repository
 from strata.sources import service as service_module
+from strata.sources import store as store_module
 from strata.sources.ingest import Limits
+from strata.sources.model import DocumentInput
 
 pytestmark = pytest.mark.database
 
@@ -288,3 +292,53 @@ async def test_a_cancelled_run_keeps_whole_batches_and_goes_on(database, home, t
     await check(kit)
     await kit.sources.close()
     await other.close()
+
+
+async def test_what_a_link_led_to_is_kept_while_the_link_leads_nowhere(kit, tmp_path):
+    root, mounted = write(tmp_path / "root", {"a.md": "alpha"}), write(tmp_path / "mounted", {"b.md": "beta"})
+    (root / "share").symlink_to(mounted)
+    await kit.sources.ingest_paths(T, "kb", [root])
+    mounted.rename(tmp_path / "elsewhere")
+    report = await kit.sources.ingest_paths(T, "kb", [root], prune=True)
+    assert (report.unchanged, report.pruned, report.skipped) == (1, 0, {"broken link": 1})
+    (root / "share").unlink()
+    report = await kit.sources.ingest_paths(T, "kb", [root], prune=True)
+    assert report.pruned == 1
+    assert set(await texts(kit)) == {("kb", "a.md")}
+
+
+async def test_prune_leaves_what_another_writer_replaced_or_found_elsewhere_meanwhile(kit, tmp_path, monkeypatch):
+    files = {"kept.md": "kept", "gone.md": "gone", "replaced.md": "before", "moved.md": "moved"}
+    root, other = write(tmp_path / "root", files), write(tmp_path / "other", {"moved.md": "moved"})
+    await kit.sources.ingest_paths(T, "kb", [root])
+    for name in ("gone.md", "replaced.md", "moved.md"):
+        (root / name).unlink()
+    real = source_repository.of_origin
+
+    async def overtaken(*args, **given):
+        page = await real(*args, **given)
+        if page:
+            await kit.sources.ingest(T, "kb", [DocumentInput(path="replaced.md", content="after")], origin=str(root))
+            await kit.sources.ingest_paths(T, "kb", [other])
+        return page
+
+    monkeypatch.setattr(source_repository, "of_origin", overtaken)
+    report = await kit.sources.ingest_paths(T, "kb", [root], prune=True)
+    assert [outcome.path for outcome in report.outcomes if outcome.status == "PRUNED"] == ["gone.md"]
+    assert set(await texts(kit)) == {("kb", "kept.md"), ("kb", "replaced.md"), ("kb", "moved.md")}
+    await check(kit)
+
+
+async def test_a_statement_that_times_out_is_tried_again_in_a_run_over_files(kit, tmp_path, monkeypatch):
+    real, tries = store_module.add_segment, []
+
+    async def slow_once(*args, **given):
+        tries.append(1)
+        if len(tries) == 1:
+            raise asyncpg.QueryCanceledError("canceling statement due to statement timeout")
+        return await real(*args, **given)
+
+    monkeypatch.setattr(store_module, "add_segment", slow_once)
+    report = await kit.sources.ingest_paths(T, "kb", [write(tmp_path, {"a.md": "alpha"})])
+    assert (report.added, report.refused, len(tries)) == (1, 0, 2)
+    await check(kit)

@@ -241,8 +241,9 @@ async def test_every_wrong_field_is_named_by_its_pointer(client):
     assert body["pointer"] == "/hints/0/aliases/1"
     body = problem(await client.get("/api/v1/invocations?limit=0&status=GREAT"), 400, "invalid_request")
     assert {error["pointer"] for error in body["errors"]} == {"?limit", "?status"}
-    body = problem(await client.get("/api/v1/invocations?since=0.5"), 400, "invalid_request")
-    assert body["pointer"] == "?since"
+    for moment in ("0.5", "0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-12:00"):
+        body = problem(await client.get(f"/api/v1/invocations?since={moment}"), 400, "invalid_request")
+        assert body["pointer"] == "?since"
     body = problem(await client.post("/api/v1/contexts", json={}), 400, "invalid_request")
     assert body["pointer"] == "/name"
     problem(await client.post("/api/v1/contexts"), 400, "invalid_request")

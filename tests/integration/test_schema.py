@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from uuid import uuid4
 
 import asyncpg
@@ -10,9 +11,12 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import text
 
-from strata.errors import SCHEMA_OUTDATED, StrataError
+from strata.errors import DATABASE_SETUP, OVERLOADED, SCHEMA_OUTDATED, StrataError
+from strata.platform import migrations
 from strata.platform.database import Database
+from strata.platform.doctor_repository import role_facts
 from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.migrations import engine, head_revision, metadata, migrate, migration_sql
 from strata.platform.schema import HEAD_REVISION, require_current
@@ -55,6 +59,102 @@ async def test_concurrent_migrations_wait_for_each_other(empty_dsn):
     results = await asyncio.gather(*(migrate(empty_dsn) for _ in range(4)))
     assert any(before is None for before, _ in results)
     assert {after for _, after in results} == {head_revision()}
+
+
+def _with_query(dsn, query):
+    return f"{dsn}{'&' if '?' in dsn else '?'}{query}"
+
+
+async def test_an_address_with_parameters_migrates_and_works_in_its_schema(empty_dsn, settings):
+    connection = await asyncpg.connect(empty_dsn)
+    await connection.execute('CREATE SCHEMA "My App"')
+    address = _with_query(empty_dsn, "sslmode=prefer&search_path=%22My+App%22&lock_timeout=7s")
+    assert await migrate(address) == (None, head_revision())
+    assert await connection.fetchval("SELECT to_regclass('public.context')") is None
+    assert await connection.fetchval("SELECT to_regclass('\"My App\".context')") is not None
+    await connection.close()
+    database = Database(address, settings)
+    async with database.work(DEFAULT_TENANT) as work:
+        assert await work.fetchval("SELECT name FROM tenant") == "default"
+        assert await work.fetchval("SHOW lock_timeout") == "7s"
+    await database.close()
+
+
+async def test_a_schema_that_is_missing_is_named(empty_dsn):
+    with pytest.raises(StrataError) as raised:
+        await migrate(_with_query(empty_dsn, "search_path=nowhere"))
+    assert raised.value.kind is DATABASE_SETUP
+
+
+async def _observed(watching, query, task):
+    """Return the first answer that is true while the task runs, None if there is none."""
+    while not task.done():
+        if (answer := await watching.fetchval(query)) is not None:
+            return answer
+        await asyncio.sleep(0.01)
+    return None
+
+
+async def test_a_migration_waits_for_a_lock_briefly_under_a_guard_that_is_one_transaction(dsn, monkeypatch):
+    monkeypatch.setattr(migrations, "LOCK_TIMEOUT", "700ms")
+    watching, holder = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    transaction = holder.transaction()
+    await transaction.start()
+    await holder.execute("LOCK TABLE hint_key IN ACCESS SHARE MODE")
+    task = asyncio.create_task(migrate(dsn, "base"))
+    guard = await _observed(
+        watching,
+        """
+        SELECT state FROM pg_stat_activity JOIN pg_locks USING (pid)
+        WHERE datname = current_database() AND locktype = 'advisory' AND granted AND state LIKE 'idle%'
+          AND EXISTS (SELECT FROM pg_locks WHERE relation = 'hint_key'::regclass AND NOT granted)
+        """,
+        task,
+    )
+    assert guard == "idle in transaction"
+    with pytest.raises(StrataError) as raised:
+        await asyncio.wait_for(task, 10)
+    assert raised.value.kind is OVERLOADED
+    await transaction.rollback()
+    await require_current(watching, dsn)
+    left = """
+        SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    """
+    assert await watching.fetchval(left) == 0
+    await asyncio.gather(watching.close(), holder.close())
+
+
+async def test_a_migration_prepares_nothing_beyond_its_transaction(dsn):
+    connecting = engine(dsn)
+    async with connecting.connect() as connection:
+        await connection.execute(text("SELECT 1"))
+        names = await connection.execute(text("SELECT name FROM pg_prepared_statements"))
+        assert names.all() == []
+    await connecting.dispose()
+
+
+@pytest.mark.parametrize("grant", ["", "WITH ADMIN TRUE, SET FALSE"])
+async def test_the_owner_can_act_as_the_application_role(server_dsn, empty_dsn, grant):
+    """One who may already is not granted it again; one who may only grant it is."""
+    role = f"strata_member_{os.getpid()}"
+    connection = await asyncpg.connect(empty_dsn)
+    if grant and connection.get_server_version() < (16, 0):
+        await connection.close()
+        pytest.skip("SET is an option of a membership from Postgres 16 on")
+    await connection.execute("CREATE EXTENSION vector")
+    await connection.execute(f"CREATE ROLE {role}")
+    try:
+        await connection.execute(f"GRANT strata_app TO {role} {grant}")
+        await connection.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+        await connection.execute(f"SET ROLE {role}")
+        await connection.execute(migration_sql())
+        assert (await role_facts(connection, "strata_app")).can_assume
+    finally:
+        await connection.execute("RESET ROLE")
+        await connection.execute(f"DROP OWNED BY {role} CASCADE")
+        await connection.execute(f"DROP ROLE {role}")
+        await connection.close()
 
 
 async def test_an_unmigrated_database_is_named_as_such(empty_dsn):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from uuid import uuid4
 
 import msgspec
@@ -15,6 +16,10 @@ from strata.traces.service import InvocationService, Recorder
 from traces_samples import TENANT, add_context, add_source, asked, block, details, invocation, omission, ranks
 
 pytestmark = pytest.mark.database
+
+EAST, WEST = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
+EARLIEST, LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+EARLY_CURSOR = base64.urlsafe_b64encode(f"0001-01-01T00:00:00+14:00|{uuid4()}".encode()).decode()
 
 
 @pytest.fixture
@@ -82,6 +87,9 @@ async def test_the_list_takes_every_condition(database, recorder, service):
         ({"status": "WRONG"}, INVALID_REQUEST, "?status"),
         ({"cursor": "nonsense"}, INVALID_REQUEST, "?cursor"),
         ({"cursor": "\udbff"}, INVALID_REQUEST, "?cursor"),
+        ({"cursor": EARLY_CURSOR}, INVALID_REQUEST, "?cursor"),
+        ({"since": EARLIEST.replace(tzinfo=EAST)}, INVALID_REQUEST, "?since"),
+        ({"until": LATEST.replace(tzinfo=WEST)}, INVALID_REQUEST, "?until"),
         ({"context": "nowhere"}, CONTEXT_NOT_FOUND, "?context"),
         ({"context": "\x00\udbff"}, CONTEXT_NOT_FOUND, "?context"),
     ],
@@ -90,6 +98,19 @@ async def test_a_wrong_condition_is_refused_with_its_name(service, given, kind, 
     with pytest.raises(StrataError) as raised:
         await service.list(TENANT, **given)
     assert (raised.value.kind, raised.value.pointer) == (kind, pointer)
+
+
+async def test_the_list_takes_the_first_and_the_last_time_there_is(recorder, service):
+    await recorder.record(invocation())
+    assert len((await service.list(TENANT, since=EARLIEST)).items) == 1
+    assert len((await service.list(TENANT, until=LATEST)).items) == 1
+
+
+async def test_the_list_takes_any_spelling_of_a_context(database, recorder, service):
+    context = await add_context(database, "caf\u00e9")
+    await recorder.record(invocation(context_id=context))
+    for spelling in ("caf\u00e9", " cafe\u0301 "):
+        assert len((await service.list(TENANT, context=spelling)).items) == 1
 
 
 async def test_show_gives_the_row_and_only_to_its_tenant(recorder, service):
@@ -249,6 +270,14 @@ async def test_why_finds_a_source_by_anchor_key_or_the_end_of_its_path(database,
     assert (gone.stage, gone.reason) == (Stage.INGEST, "NO_SUCH_PASSAGE")
     gone = await service.why(TENANT, call.id, str(first + (99 << 20)))
     assert (gone.stage, gone.reason) == (Stage.INGEST, "NO_SUCH_PASSAGE")
+
+
+async def test_why_tells_of_the_source_where_no_candidate_is_the_section(recorder, service):
+    call = invocation(retrieval_details=details([block(1, "hr/leave.md", source_key="leave")]))
+    await recorder.record(call)
+    report = await service.why(TENANT, call.id, "hr/leave.md#carry")
+    assert (report.stage, report.rank, report.target) == (Stage.SELECTED, 1, "hr/leave.md#carry")
+    assert report.notes[0] == "No candidate is hr/leave.md#carry; this is about hr/leave.md as a whole."
 
 
 async def test_why_admits_what_the_size_limit_cut(database, recorder, service):

@@ -252,6 +252,17 @@ def test_a_folder_is_surveyed_the_same_way_every_time(tmp_path):
     assert (result.skipped, result.refused, result.prunable) == ({".weird": 1}, [], [str(tmp_path)])
 
 
+@pytest.mark.parametrize("target", ["missing", "away"])
+def test_a_root_with_a_link_that_leads_nowhere_is_not_walked_whole(tmp_path, target):
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.md").write_text("x")
+    (root / "away").symlink_to(root / target)
+    result = survey([root])
+    assert [entry.path for entry in result.found] == ["a.md"]
+    assert (result.skipped, result.prunable) == ({"broken link": 1}, [])
+
+
 def _kill_on_poison(batch):
     if any(item.task.path == "poison.md" for item in batch):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -14,8 +14,9 @@ PACKAGE = Path(strata.__file__).parent
 SQL = re.compile(
     r"^\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|WITH\s+\w+\s+AS\s)", re.IGNORECASE
 )
-# They ask the server about itself, outside any tenant and before there may be a table.
-OUTSIDE_REPOSITORIES = {"platform/schema.py", "platform/migrations.py", "platform/embedded.py"}
+# They ask the server about itself, outside any tenant and before there may be a table; the benchmark
+# asks one statement in a bare transaction, to tell what a unit of work adds.
+OUTSIDE_REPOSITORIES = {"platform/schema.py", "platform/migrations.py", "platform/embedded.py", "evaluate/bench.py"}
 
 
 def python_files():

@@ -22,6 +22,7 @@ from strata.traces.why import (
     lane_absence,
     lane_notes,
     match_terms,
+    nearest_fates,
     read_details,
     unlisted,
 )
@@ -60,6 +61,31 @@ def test_a_stored_omission_without_source_is_found_by_its_path():
     stored = msgspec.json.decode(bounded_details(details(omitted=[omission("docs/z.md", "GONE", anchor="#x")])))
     traced = read_details(stored)
     assert [fate.stage for fate in fates(traced, Target.parse("docs/z.md"))] == [Stage.CONFIRM]
+
+
+@pytest.mark.parametrize("target", ["docs/a.md#part", "path:docs/a.md#part", "path:docs/a.md#part@120"])
+def test_a_section_is_found_where_keys_name_its_passages(target):
+    traced = details(
+        [block(1, "docs/a.md", anchor="#part@120"), block(2, "docs/a.md", anchor="#part-two@400")],
+        [omission("docs/a.md", "BELOW_TOP_K", anchor="#parts@500")],
+    )
+    assert [fate.rank for fate in fates(traced, Target.parse(target))] == [1]
+
+
+@pytest.mark.parametrize("path", ["docs/z.md", "docs/z@2024", "docs/z@2024@7"])
+def test_a_stored_passage_without_source_is_found_by_its_path(path):
+    traced = details(omitted=[omission(path, "GONE", anchor="@7"), omission("docs/y.md", "GONE", anchor="@7")])
+    assert [fate.stage for fate in fates(traced, Target.parse(path))] == [Stage.CONFIRM]
+
+
+def test_a_section_that_no_candidate_is_of_gives_its_source_and_a_note():
+    traced = details([block(1, "docs/a.md", source_key="guide-1")])
+    found, notes = nearest_fates(traced, Target.parse("docs/a.md#carry"))
+    assert [(fate.stage, fate.rank) for fate in found] == [(Stage.SELECTED, 1)]
+    assert notes == ["No candidate is docs/a.md#carry; this is about docs/a.md as a whole."]
+    assert nearest_fates(traced, Target.parse("docs/b.md#carry")) == ([], [])
+    assert nearest_fates(traced, Target.parse("#carry")) == ([], [])
+    assert nearest_fates(traced, Target.parse("guide-1"))[1] == []
 
 
 def test_the_selected_candidate_of_a_source_comes_before_its_omitted_ones():

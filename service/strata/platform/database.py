@@ -50,13 +50,14 @@ class Connection(Protocol):
 
 _log = structlog.get_logger(__name__)
 
+# InternalClientError: the next use of a connection that the server ended while it was idle.
 _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.IdleSessionTimeoutError,
-    asyncpg.TargetServerAttributeNotMatched,
+    asyncpg.InternalClientError,
     asyncpg.InterfaceError,
     ConnectionError,
     OSError,
@@ -74,7 +75,7 @@ _GONE = (
 )
 
 # What a body of a unit of work may raise that is ours to translate: not the caller's own OSError.
-_FROM_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError)
+_FROM_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, ConnectionError)
 
 
 class Database:
@@ -183,10 +184,11 @@ class Database:
                 raise StrataError(OVERLOADED, "No database connection came free in time.") from error
             except (asyncpg.PostgresError, *_LOST) as error:
                 last = error
-                if pool is self._pool:
-                    if self._revive is None or not isinstance(error, _GONE):
-                        break
-                    await self._reconnect(self._revive, revivals)
+                if self._pool not in {None, pool}:
+                    continue
+                if self._revive is None or not isinstance(error, _GONE):
+                    break
+                await self._reconnect(self._revive, revivals)
                 continue
             try:
                 await connection.execute(begin)

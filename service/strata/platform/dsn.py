@@ -21,8 +21,8 @@ def normalise_dsn(url: str, user: str | None = None, password: str | None = None
     A user and a password in the query move before the host. ``user`` and ``password`` stand in
     where the URL names none (Spring keeps them apart). Other query parameters stay: asyncpg takes
     those of a connection (``sslmode``, ``host``) and gives the rest to the server as settings
-    (``search_path``). Of the jdbc driver's own parameters only ``user``, ``password``, ``sslmode`` and ``currentSchema``
-    mean something here; the others are dropped. Raises ``invalid_setting`` for anything else.
+    (``search_path``). Of the jdbc driver's own parameters only ``user``, ``password``, ``sslmode``
+    and ``currentSchema`` mean something here; the others are dropped. Raises ``invalid_setting`` for anything else.
     """
     is_jdbc = url.startswith("jdbc:")
     parts = urlsplit(url.removeprefix("jdbc:"))

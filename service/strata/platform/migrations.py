@@ -60,9 +60,10 @@ def engine(dsn: str) -> AsyncEngine:
         )
 
     def creator() -> DBAPIConnection:
-        return made.dialect.loaded_dbapi.connect(
+        connection: DBAPIConnection = made.dialect.loaded_dbapi.connect(
             async_creator_fn=opened, prepared_statement_cache_size=0, prepared_statement_name_func=str
         )
+        return connection
 
     made = create_async_engine("postgresql+asyncpg://", creator=creator, poolclass=pool.NullPool)
     return made

@@ -12,7 +12,7 @@ from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, SOURCE_NOT_FOUND, 
 from strata.hints.service import HintService
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService, as_uuid
-from strata.lanes.lexical.repository import kill_sources
+from strata.lanes.lexical.repository import contexts_with_dead, kill_sources
 from strata.platform.database import Connection, Database
 from strata.settings import Settings
 from strata.sources import repository, write_repository
@@ -221,6 +221,13 @@ class SourceService:
                 connection, tenant, context.context_id, row.source_id, start=start, length=max(0, end - start)
             )
         return text_slice(row, start, data)
+
+    async def resume(self, tenant: UUID) -> None:
+        """Schedule the purges that an earlier process owed: what it deleted must leave the index."""
+        async with self._database.work(tenant) as connection:
+            contexts = await contexts_with_dead(connection, tenant)
+        for context in contexts:
+            self._merger.schedule(tenant, context, purge=True)
 
     async def settle(self) -> None:
         """Wait until the merges that were scheduled are done."""

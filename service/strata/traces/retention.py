@@ -38,7 +38,7 @@ async def keep_partitions(database: Database, every_seconds: float = DAY_SECONDS
             made = await make_partitions(database)
         except StrataError as error:
             _log.warning("invocation.partitions_failed", code=error.code, detail=error.detail)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a defect must not end the task, on which every later week depends
             _log.exception("invocation.partitions_failed")
         else:
             _log.debug("invocation.partitions", made=made)

@@ -57,9 +57,7 @@ class Target:
         """Tell whether a recorded candidate is what was asked about."""
         whole_key = _OFFSET.sub("", source_key)
         paths = {source} if source else {known[1] for key in (source_key, whole_key) if (known := _PATH_KEY.match(key))}
-        return (
-            self.text in (source_key, passage) or self.path in paths or (f"path:{self.path}" in (source_key, whole_key))
-        )
+        return self.text in (source_key, passage, *paths) or f"path:{self.path}" in (source_key, whole_key)
 
 
 def fates(details: RetrievalDetails, target: Target) -> list[CandidateFate]:

@@ -186,6 +186,15 @@ async def list_segments(connection: Connection, tenant: UUID, context: UUID) -> 
     return [SegmentInfo(*row) for row in rows]
 
 
+async def contexts_with_dead(connection: Connection, tenant: UUID) -> list[UUID]:
+    """Return the contexts whose index holds dead passages."""
+    rows = await connection.fetch(
+        "SELECT DISTINCT context_id FROM lexical_segment WHERE tenant_id = $1 AND dead_count > 0 ORDER BY context_id",
+        tenant,
+    )
+    return [row[0] for row in rows]
+
+
 async def read_arrays(
     connection: Connection, tenant: UUID, context: UUID, segment_ids: Sequence[int]
 ) -> dict[int, SegmentArrays]:
