@@ -95,7 +95,14 @@ class Database:
 
     async def open(self) -> None:
         """Connect; raises ``database_unavailable`` with the redacted address when that fails."""
-        await self._connected_pool()
+        pool = await self._connected_pool()
+        try:
+            async with pool.acquire(timeout=self._settings.database_acquire_timeout_seconds):
+                pass
+        except TimeoutError as error:
+            raise StrataError(OVERLOADED, "No database connection came free in time.") from error
+        except (*_FROM_DATABASE, OSError) as error:
+            raise translate(error, self.dsn) from error
 
     async def close(self) -> None:
         """Close every connection. Safe to call again."""
