@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     relevance_high: Annotated[float, Meta(ge=0, le=1)] = 0.85
     relevance_medium: Annotated[float, Meta(ge=0, le=1)] = 0.5
     relevance_floor: Annotated[float, Meta(ge=0, le=1)] = 0.05
-    candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 100
+    candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 64
     trace_query: Literal["text", "hash", "none"] = "text"
     trace_commit: Literal["async", "sync"] = "async"
     trace_grouped: bool = False

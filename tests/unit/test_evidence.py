@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from evidence_support import candidate, package_of, render
 from strata.evidence.duplicates import Fingerprint, are_near_duplicates, dice, drop_near_duplicates, merge_by_source_key

@@ -6,9 +6,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from strata.evidence.fusion import fused_order, unite
 from strata.evidence.model import Candidate, KeyBasis, Layer, Omission, Reason

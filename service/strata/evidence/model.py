@@ -1,10 +1,16 @@
-"""What the pipeline works on: candidates before selection, evidence and omissions after it."""
+"""What the pipeline works on: candidates before selection, evidence and omissions after it.
+
+What a call makes by the hundred is a msgspec Struct, which is made several times as fast as a
+frozen dataclass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 
 class Layer(StrEnum):
@@ -35,8 +41,7 @@ class Reason(StrEnum):
     GONE = "GONE"
 
 
-@dataclass(frozen=True, slots=True)
-class Citation:
+class Citation(Struct, frozen=True):
     """Where evidence stands: a byte range of the stored text of one source revision.
 
     ``sha256`` (hex) is of exactly those bytes. ``page`` counts from 1; ``start_ms`` and ``end_ms``
@@ -55,8 +60,7 @@ class Citation:
     speaker: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LaneRank:
+class LaneRank(Struct, frozen=True):
     """The place of a candidate in one lane, counted from 1, with the lane's own score."""
 
     lane: str
@@ -64,8 +68,7 @@ class LaneRank:
     score: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """One thing that a lane nominated.
 
     ``(kind, key)`` identifies it within a call. ``source_key`` groups candidates that stand for

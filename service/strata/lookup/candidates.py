@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from strata.evidence.fusion import reciprocal_rank_fusion
 from strata.evidence.model import Candidate, Citation, KeyBasis, LaneRank, Layer
@@ -35,8 +37,7 @@ Rows = Mapping[tuple[UUID, int], PassageRow]
 """Live passages by context and passage id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """One passage of the lexical lane, over all contexts; ``relevance`` is its coverage of the question."""
 
     context: UUID

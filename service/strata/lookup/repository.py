@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+
 from strata.platform.database import Connection
 
 
@@ -32,8 +34,7 @@ class SourceFilter:
         return not (self.categories or self.paths or self.tags or self.since or self.until or self.language is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class PassageRow:
+class PassageRow(Struct, frozen=True):
     """A live passage with what its source and section say of it; ``text`` is None beyond the window."""
 
     context_id: UUID
