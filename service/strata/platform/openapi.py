@@ -23,8 +23,6 @@ from strata.errors import CATALOGUE, ROUTE_NOT_FOUND, ErrorKind, StrataError
 from strata.platform.problems import PROBLEM_JSON, Problem
 from strata.platform.telemetry import VERSION
 
-OPENAPI_JSON = "application/vnd.oai.openapi+json"
-OPENAPI_YAML = "application/vnd.oai.openapi"
 TAGS: Mapping[str, str] = {
     "lookup": "Ask a question, get evidence.",
     "contexts": "Knowledge bases.",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 BlockKind = Literal["heading", "paragraph", "list", "table", "code", "quote", "cue"]
-Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
