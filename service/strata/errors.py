@@ -56,6 +56,21 @@ CONTEXT_EXISTS = _kind("context_exists", 409, "Context exists", "Choose another 
 CONFLICT = _kind("conflict", 409, "Conflicting change", "Read the current state and send the change again.")
 SOURCE_REFUSED = _kind("source_refused", 422, "Source refused", "Mend the document as the reason says.")
 OVERLOADED = _kind("overloaded", 503, "Overloaded", "Wait for Retry-After seconds and send the request again.", 1)
+EMBEDDING_MODEL_MISSING = _kind(
+    "embedding_model_missing",
+    500,
+    "Embedding model missing",
+    "Install Strata again, name a folder with model.onnx and tokenizer.json, or set STRATA_EMBEDDINGS=none.",
+)
+EMBEDDING_REFUSED = _kind(
+    "embedding_refused",
+    502,
+    "Embedding refused",
+    "Check that STRATA_EMBEDDINGS_URL and STRATA_EMBEDDINGS_MODEL name a model that embeds text.",
+)
+EMBEDDING_UNAVAILABLE = _kind(
+    "embedding_unavailable", 503, "Embedder unavailable", "Check the embedding service; what waits is tried again.", 5
+)
 DATABASE_UNAVAILABLE = _kind(
     "database_unavailable", 503, "Database unavailable", "Check the database with `strata doctor`; retry later.", 2
 )

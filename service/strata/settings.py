@@ -66,6 +66,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reader_memory_bytes: Positive = 2 * 1024 * 1024 * 1024
     max_source_bytes: Positive = 256 * 1024 * 1024
     lexical_cache_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
+    embeddings: str = "auto"
+    embeddings_url: str | None = None
+    embeddings_model: str | None = None
+    embeddings_api_key: str | None = None
+    embeddings_revision: str = ""
+    embeddings_dimensions: Annotated[int, Meta(ge=1, le=3072)] | None = None
+    embeddings_query_prefix: str = ""
+    embeddings_passage_prefix: str = ""
+    embeddings_batch: Annotated[int, Meta(ge=1, le=2048)] = 32
+    embeddings_concurrency: Annotated[int, Meta(ge=1, le=64)] = 4
+    embeddings_timeout_seconds: Seconds = 30.0
+    embeddings_query_timeout_seconds: Seconds = 2.0
+    embeddings_cache_entries: Annotated[int, Meta(ge=0)] = 4096
+    embeddings_workers: Annotated[int, Meta(ge=0, le=64)] = 1
+    vector_exact_limit: Annotated[int, Meta(ge=0)] = 20_000
+    vector_ef_search: Annotated[int, Meta(ge=10, le=1000)] = 200
 
 
 def default_home() -> Path:

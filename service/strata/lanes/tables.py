@@ -1,12 +1,13 @@
-"""The lexical index: immutable posting segments (docs/adr/0003)."""
+"""The lexical index: immutable posting segments (docs/adr/0003); and the vectors of passages."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Identity
-from sqlmodel import SQLModel
+from pgvector.sqlalchemy import HALFVEC
+from sqlalchemy import Column, Identity
+from sqlmodel import Field, SQLModel
 
 from strata.platform.tables import bigint, binary, context_foreign_key, created, uuid
 
@@ -55,3 +56,20 @@ class LexicalPosting(SQLModel, table=True):
     term: int = bigint(primary_key=True, autoincrement=False)
     passages: bytes = binary()
     frequencies: bytes = binary()
+
+
+class PassageVector(SQLModel, table=True):
+    """The vector of one passage in one embedding space, as float16.
+
+    Its column has no dimension: spaces differ. A large space has an HNSW index of its own, partial on
+    ``space_id``. There is no foreign key to the passage: it would fire once a row; who deletes passages
+    deletes their vectors.
+    """
+
+    __tablename__ = "passage_vector"
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    space_id: int = bigint(primary_key=True, autoincrement=False)
+    passage_id: int = bigint(primary_key=True, autoincrement=False)
+    embedding: str = Field(sa_column=Column(HALFVEC, nullable=False))

@@ -35,6 +35,8 @@ TABLE_MODULES = (
     "strata.sources.tables",
     "strata.lanes.tables",
     "strata.hints.tables",
+    "strata.embeddings.tables",
+    "strata.platform.work_tables",
     "strata.traces.tables",
 )
 
