@@ -16,6 +16,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from embedding_support import WordEmbedder, WordEmbedders
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -102,8 +103,8 @@ async def dsn(server_dsn, template):
 
 @pytest.fixture
 def settings(home, dsn) -> Settings:
-    """Settings that point at the test's own database."""
-    return load_settings({}, home=str(home), database_url=dsn)
+    """Settings that point at the test's own database; embeddings are off."""
+    return load_settings({}, home=str(home), database_url=dsn, embeddings="none")
 
 
 @pytest.fixture
@@ -119,5 +120,19 @@ async def database(settings):
 async def services(settings, database):
     """Every service over the test's own database."""
     composed = compose(settings, database)
+    yield composed
+    await composed.close()
+
+
+@pytest.fixture
+def embedder():
+    """A small deterministic embedder of its own space."""
+    return WordEmbedder()
+
+
+@pytest.fixture
+async def embedding_services(settings, database, embedder):
+    """Every service over the test's own database, embedding with ``embedder``; no background worker runs."""
+    composed = compose(settings, database, embedders=WordEmbedders(embedder))
     yield composed
     await composed.close()

@@ -16,6 +16,7 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from strata.embeddings.endpoints import EmbeddingController
 from strata.hints.endpoints import HintController
 from strata.knowledge.endpoints import ContextController
 from strata.lookup.endpoints import LookupController
@@ -38,6 +39,7 @@ CONTROLLERS = (
     ContextController,
     SourceController,
     HintController,
+    EmbeddingController,
     InvocationController,
     ActuatorController,
 )
@@ -55,6 +57,7 @@ def create_app(settings: Settings, *, services: Services | None = None) -> Lites
         async with open_services(settings) as own:
             _attach(app, own)
             await own.sources.resume(DEFAULT_TENANT)
+            own.embeddings.start_background(DEFAULT_TENANT)
             partitions = asyncio.create_task(keep_partitions(own.database))
             try:
                 yield
@@ -112,7 +115,7 @@ def _dependencies() -> dict[str, Provide]:
         return DEFAULT_TENANT
 
     return {
-        **{name: service(name) for name in ("contexts", "sources", "hints", "lookup", "invocations")},
+        **{name: service(name) for name in ("contexts", "sources", "hints", "embeddings", "lookup", "invocations")},
         "health": Provide(health, sync_to_thread=False),
         "tenant": Provide(tenant, sync_to_thread=False),
     }

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from strata.embeddings.service import EmbeddingService
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lookup.service import LookupService
 from strata.platform.database import Database
 from strata.platform.embedded import EmbeddedPostgres
 from strata.platform.schema import HEAD_REVISION, current_revision, require_current
+from strata.providers.embeddings.embedders import Embedders
 from strata.settings import Settings
 from strata.sources.service import SourceService
 from strata.traces.service import InvocationService, Recorder
@@ -30,32 +32,48 @@ class Services:
     contexts: ContextService
     sources: SourceService
     hints: HintService
+    embeddings: EmbeddingService
     lookup: LookupService
     invocations: InvocationService
     recorder: Recorder
+    embedders: Embedders
 
     async def close(self) -> None:
         """Stop background work and write the trace rows that still wait; before the database closes."""
+        await self.embeddings.close()
         await self.sources.close()
+        await self.embedders.close()
         await self.recorder.close()
 
 
-def compose(settings: Settings, database: Database) -> Services:
-    """Wire the services over an open database."""
+def compose(settings: Settings, database: Database, *, embedders: Embedders | None = None) -> Services:
+    """Wire the services over an open database; ``embedders`` stand in for those of the settings, and are closed too."""
+    embedders = embedders or Embedders(settings)
     contexts = ContextService(database)
     hints = HintService(database, contexts)
-    sources = SourceService(database, settings, contexts, hints)
+    embeddings = EmbeddingService(database, settings, contexts, embedders)
+    sources = SourceService(database, settings, contexts, hints, embeddings)
     recorder = Recorder(database, settings)
-    lookup = LookupService(database, settings, contexts, hints, recorder)
+    lookup = LookupService(
+        database,
+        settings,
+        contexts=contexts,
+        hints=hints,
+        embeddings=embeddings,
+        embedders=embedders,
+        recorder=recorder,
+    )
     return Services(
         settings=settings,
         database=database,
         contexts=contexts,
         sources=sources,
         hints=hints,
+        embeddings=embeddings,
         lookup=lookup,
-        invocations=InvocationService(database, lookup.lexical_order),
+        invocations=InvocationService(database, lookup.lane_orders),
         recorder=recorder,
+        embedders=embedders,
     )
 
 

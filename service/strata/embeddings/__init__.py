@@ -1,0 +1,1 @@
+"""Embeddings: the spaces of a context, and the durable work that fills them."""

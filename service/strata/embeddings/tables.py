@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Identity, Index, text as sql
+from sqlalchemy import CheckConstraint, Identity, Index
+from sqlalchemy import text as sql
 from sqlmodel import SQLModel
 
 from strata.platform.tables import bigint, binary, context_foreign_key, created, json, text, timestamp, uuid
@@ -27,7 +28,11 @@ class EmbeddingSpaceRow(SQLModel, table=True):
         context_foreign_key(),
         CheckConstraint("state IN ('building', 'active', 'retired')", name="embedding_space_state_check"),
         Index(
-            "embedding_space_active_key", "tenant_id", "context_id", unique=True, postgresql_where=sql("state = 'active'")
+            "embedding_space_active_key",
+            "tenant_id",
+            "context_id",
+            unique=True,
+            postgresql_where=sql("state = 'active'"),
         ),
         Index(
             "embedding_space_building_key",

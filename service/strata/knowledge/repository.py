@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from strata.knowledge.model import ContextCounts, ContextRow
+from strata.lanes.vector.repository import delete_context as delete_vectors
 from strata.platform.database import Connection
 
 
@@ -80,7 +81,7 @@ async def delete(connection: Connection, tenant: UUID, context: UUID) -> bool:
     """Delete a context with all that hangs on it; False when it was gone already.
 
     The row goes first: it waits for writers of the context, and those that come later find it
-    gone. Postings have no foreign key, so they are deleted by name.
+    gone. Postings and vectors have no foreign key, so they are deleted by name.
     """
     deleted = await connection.fetchval(
         "DELETE FROM context WHERE tenant_id = $1 AND context_id = $2 RETURNING true", tenant, context
@@ -88,6 +89,7 @@ async def delete(connection: Connection, tenant: UUID, context: UUID) -> bool:
     if deleted is None:
         return False
     await connection.execute("DELETE FROM lexical_posting WHERE tenant_id = $1 AND context_id = $2", tenant, context)
+    await delete_vectors(connection, tenant, context)
     return True
 
 
@@ -101,6 +103,25 @@ async def hold(connection: Connection, tenant: UUID, context: UUID) -> bool:
             "SELECT true FROM context WHERE tenant_id = $1 AND context_id = $2 FOR KEY SHARE", tenant, context
         )
         is not None
+    )
+
+
+async def hold_alone(connection: Connection, tenant: UUID, context: UUID) -> bool:
+    """Wait for all who hold the context and keep others from it until the transaction ends; False when it is gone."""
+    return (
+        await connection.fetchval(
+            "SELECT true FROM context WHERE tenant_id = $1 AND context_id = $2 FOR UPDATE", tenant, context
+        )
+        is not None
+    )
+
+
+async def bump_config(connection: Connection, tenant: UUID, context: UUID) -> None:
+    """Move the config revision."""
+    await connection.execute(
+        "UPDATE context SET config_revision = config_revision + 1 WHERE tenant_id = $1 AND context_id = $2",
+        tenant,
+        context,
     )
 
 

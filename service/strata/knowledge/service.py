@@ -113,7 +113,7 @@ class ContextService:
         return _view(changed, counts.get(row.context_id))
 
     async def delete(self, tenant: UUID, ref: str) -> None:
-        """Delete a context with its sources, index and hints; final when this returns."""
+        """Delete a context with its sources, index, vectors and hints; final when this returns."""
         async with self._database.work(tenant, timeout_seconds=600) as connection:
             row = await self.resolve(connection, tenant, ref)
             if not await repository.delete(connection, tenant, row.context_id):
@@ -170,6 +170,23 @@ class ContextService:
         """Keep a context from being deleted until the unit of work ends; raises ``context_not_found``."""
         if not await repository.hold(connection, tenant, context):
             raise _not_found(str(context), None)
+
+    async def hold_alone(self, connection: Connection, tenant: UUID, context: UUID) -> None:
+        """Wait for every writer that holds a context, and keep others out until the unit of work ends.
+
+        Only where nothing is locked yet: who holds the context already would wait for others who do.
+        Raises ``context_not_found``.
+        """
+        if not await repository.hold_alone(connection, tenant, context):
+            raise _not_found(str(context), None)
+
+    async def rows(self, connection: Connection, tenant: UUID) -> Sequence[ContextRow]:
+        """Return every context by name, inside a unit of work."""
+        return await repository.list_all(connection, tenant)
+
+    async def bump_config(self, connection: Connection, tenant: UUID, context: UUID) -> None:
+        """Move the config revision; the last statement of a unit of work that changed how a context answers."""
+        await repository.bump_config(connection, tenant, context)
 
     async def bump_passages(
         self, connection: Connection, tenant: UUID, context: UUID, languages: Sequence[str] = ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -49,6 +50,9 @@ class Connection(Protocol):
 
 
 _log = structlog.get_logger(__name__)
+
+_SETTING_NAME = re.compile(r"[a-z_]+(\.[a-z_]+)?")
+_SETTING_VALUE = re.compile(r"[A-Za-z0-9_.-]+")
 
 # InternalClientError: the next use of a connection that the server ended while it was idle.
 _LOST = (
@@ -121,12 +125,14 @@ class Database:
         snapshot: bool = False,
         sync_commit: bool = True,
         timeout_seconds: float | None = None,
+        local: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Connection]:
         """Run one transaction as the application role for ``tenant``; commit at the end.
 
         ``snapshot`` makes it REPEATABLE READ: all its statements see one state. ``sync_commit``
         False lets a server crash (not a crash of this process) lose the last fraction of a
         second. ``timeout_seconds`` bounds each statement, default STRATA_STATEMENT_TIMEOUT_SECONDS.
+        ``local`` holds further server settings for the transaction; they cost no round trip.
         Any exception rolls back. A cancelled unit of work cancels its statement on the server.
         Database failures are raised as StrataError: ``overloaded`` when no connection came free
         in time, ``database_unavailable``, ``statement_timeout``, ``schema_outdated``, ``conflict``.
@@ -139,6 +145,7 @@ class Database:
             f"SET LOCAL statement_timeout = {max(1, int(timeout * 1000))};"
             f"SET LOCAL jit = off"
             f"{'' if sync_commit else ';SET LOCAL synchronous_commit = off'}"
+            f"{_set_local(local or {})}"
         )
         pool, connection = await self._begin(begin)
         healthy = False
@@ -272,6 +279,14 @@ async def _prepare_connection(connection: asyncpg.Connection) -> None:
     await connection.set_type_codec(
         "jsonb", schema="pg_catalog", encoder=_encode_json, decoder=msgspec.json.decode, format="text"
     )
+
+
+def _set_local(settings: Mapping[str, str]) -> str:
+    """Return the statements that set them; ValueError for a name or value that is more than a word or number."""
+    for name, value in settings.items():
+        if not (_SETTING_NAME.fullmatch(name) and _SETTING_VALUE.fullmatch(value)):
+            raise ValueError(f"not a server setting: {name} = {value}")
+    return "".join(f";SET LOCAL {name} = '{value}'" for name, value in settings.items())
 
 
 def _encode_json(value: Any) -> str:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
 import asyncpg
@@ -19,12 +18,16 @@ from msgspec import Struct
 
 from strata.errors import StrataError
 from strata.platform import doctor_repository as repository
+from strata.platform import doctor_vectors as vectors
 from strata.platform import embedded_runtime as runtime
 from strata.platform.database import APPLICATION_ROLE, Database, translate
+from strata.platform.doctor_model import Check, Status
 from strata.platform.dsn import redact_dsn
 from strata.platform.embedded import EmbeddedPostgres, EmbeddedStatus
 from strata.platform.schema import HEAD_REVISION, current_revision
 from strata.settings import Settings
+
+__all__ = ["Check", "Report", "Status", "examine"]
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_POSTGRES = 150000
@@ -35,23 +38,6 @@ _FILES_WARN = 1024
 _DRIFT_WARN_SECONDS = 2.0
 _DRIFT_FAIL_SECONDS = 300.0
 _MIB = 1024**2
-
-
-class Status(StrEnum):
-    """WARN: it works, but look at it. FAIL: it does not."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Check(Struct, frozen=True, rename="camel"):
-    """One check; ``remedy`` is None where there is nothing to mend."""
-
-    name: str
-    status: Status
-    detail: str
-    remedy: str | None = None
 
 
 class Report(Struct, frozen=True, rename="camel", kw_only=True):
@@ -72,7 +58,7 @@ async def examine(settings: Settings, *, start: bool = True) -> Report:
         checks += [check async for check in _database(settings, settings.database_url)]
     else:
         checks += [check async for check in _embedded(settings, start=start)]
-    checks.append(Check("embedder", Status.OK, "none configured: lookups match words, not meaning"))
+    checks.append(vectors.embedder(settings))
     return Report(healthy=all(check.status is not Status.FAIL for check in checks), checks=checks)
 
 
@@ -189,14 +175,14 @@ async def _database(settings: Settings, dsn: str) -> AsyncIterator[Check]:
     try:
         database = Database(dsn, settings)
         async with database.owner() as connection:
-            async for check in _inside(connection, database.dsn):
+            async for check in _inside(connection, database.dsn, settings):
                 yield check
     except StrataError as error:
         remedy = "Start the server, and check the address, user and password of STRATA_DATABASE_URL."
         yield Check("database", Status.FAIL, error.detail, remedy if settings.database_url else error.remedy)
 
 
-async def _inside(connection: asyncpg.Connection, dsn: str) -> AsyncIterator[Check]:
+async def _inside(connection: asyncpg.Connection, dsn: str, settings: Settings) -> AsyncIterator[Check]:
     before = datetime.now(UTC)
     facts = await repository.server_facts(connection)
     after = datetime.now(UTC)
@@ -217,8 +203,10 @@ async def _inside(connection: asyncpg.Connection, dsn: str) -> AsyncIterator[Che
     if role.exists and role.can_assume:
         try:
             yield await _isolation(connection)
+            yield await vectors.searches(connection, APPLICATION_ROLE, settings)
         except asyncpg.PostgresError as error:
             raise translate(error, dsn) from error
+    yield await vectors.indexes(connection)
 
 
 def _server(facts: repository.ServerFacts, dsn: str) -> Check:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
@@ -77,6 +79,14 @@ async def unprotected_tables(connection: asyncpg.Connection) -> list[str]:
         """
     )
     return [row["name"] for row in rows]
+
+
+@asynccontextmanager
+async def as_role(connection: asyncpg.Connection, role: str) -> AsyncIterator[None]:
+    """Run a read-only transaction under a role."""
+    async with connection.transaction(readonly=True):
+        await connection.execute("SELECT set_config('role', $1, true)", role)
+        yield
 
 
 async def visible_tenants(connection: asyncpg.Connection) -> tuple[int, int]:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Boolean, Column, Identity, Index, text as sql
+from sqlalchemy import Boolean, Column, Identity, Index
+from sqlalchemy import text as sql
 from sqlmodel import Field, SQLModel
 
 from strata.platform.tables import bigint, context_foreign_key, created, json, text, timestamp, uuid

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
+from strata.embeddings.service import EmbeddingService
 from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, SOURCE_NOT_FOUND, StrataError
 from strata.hints.service import HintService
 from strata.knowledge.model import ContextRow
@@ -48,12 +49,20 @@ _NIL = UUID(int=0)
 class SourceService:
     """The documents of a context. Ingest replaces a source as a whole; delete is final."""
 
-    def __init__(self, database: Database, settings: Settings, contexts: ContextService, hints: HintService) -> None:
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        contexts: ContextService,
+        hints: HintService,
+        embeddings: EmbeddingService,
+    ) -> None:
         self._database = database
         self._settings = settings
         self._contexts = contexts
         self._hints = hints
-        self._store = Store(database, contexts, hints)
+        self._embeddings = embeddings
+        self._store = Store(database, contexts, hints, embeddings)
         self._workers = Workers(settings)
         self._merger = Merger(database)
 
@@ -244,6 +253,7 @@ class SourceService:
         async def after_write() -> None:
             nonlocal batches
             batches += 1
+            self._embeddings.wake()
             if batches % _BATCHES_PER_MERGE == 0:
                 self._merger.schedule(run.tenant, run.context.context_id)
             if run.limits is BULK and batches in _STATISTICS_AFTER:
@@ -277,12 +287,13 @@ class SourceService:
             after = page[-1][0]
 
     async def _delete(self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone]) -> Deletion:
-        """Delete locked sources with their text, hints and postings, in the caller's transaction."""
+        """Delete locked sources with their text, hints, postings and vectors, in the caller's transaction."""
         if gone:
             ids = [source.source_id for source in gone]
             await kill_sources(connection, tenant, context, [source.serial for source in gone])
             await self._hints.remove_for_sources(connection, tenant, context, ids)
             await write_repository.delete_sources(connection, tenant, context, ids)
+            await self._embeddings.remove(connection, tenant, context, [source.serial for source in gone])
             await self._contexts.bump_passages(connection, tenant, context)
         return Deletion(sources=len(gone), passages=sum(source.passages for source in gone))
 

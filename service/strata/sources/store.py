@@ -13,6 +13,7 @@ import numpy as np
 import stamina
 import structlog
 
+from strata.embeddings.service import EmbeddingService
 from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, OVERLOADED, STATEMENT_TIMEOUT, StrataError
 from strata.hints.derive import SourceHints
 from strata.hints.service import HintService
@@ -56,10 +57,13 @@ class Written:
 class Store:
     """Writes batches of built sources into one context at a time."""
 
-    def __init__(self, database: Database, contexts: ContextService, hints: HintService) -> None:
+    def __init__(
+        self, database: Database, contexts: ContextService, hints: HintService, embeddings: EmbeddingService
+    ) -> None:
         self._database = database
         self._contexts = contexts
         self._hints = hints
+        self._embeddings = embeddings
 
     async def write(self, tenant: UUID, context: UUID, batch: Batch, *, is_patient: bool) -> Written:
         """Write a batch; readers see all of it or nothing.
@@ -127,7 +131,7 @@ class Store:
             _log.info("ingest.statistics_skipped", code=error.code)
 
     async def _write(self, connection: Connection, tenant: UUID, context: UUID, batch: Batch) -> Written:
-        """Write in one order of locks, the same for every writer: context, paths, rows, segments, revision."""
+        """Write in one order of locks, the same for every writer: context, paths, rows, segments, spaces, revision."""
         await self._contexts.hold(connection, tenant, context)
         await repository.lock_paths(connection, _lock_keys(context, batch))
         known = await repository.lock_known(connection, tenant, context, [source.path for source in batch.built])
@@ -155,6 +159,9 @@ class Store:
         for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
             await add_segment(connection, tenant, context, segment)
         await self._hints.replace_for_sources(connection, tenant, context, [_offered(item) for item in placed])
+        await self._embeddings.remove(connection, tenant, context, [old.serial for old in replaced])
+        passages = [(item.serial, len(item.source.passages)) for item in placed]
+        await self._embeddings.enqueue(connection, tenant, context, passages)
         languages = {item.source.analysed_as for item in placed}
         await self._contexts.bump_passages(connection, tenant, context, sorted(languages))
         return Written([(item, revisions[item.source_id]) for item in placed], same)

@@ -1,0 +1,1 @@
+"""The vector lane: storage, index and search of the vectors of passages."""

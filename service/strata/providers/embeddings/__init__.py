@@ -1,0 +1,1 @@
+"""Embedders: texts in, unit vectors of one named space out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
@@ -14,6 +15,9 @@ from strata.errors import EMBEDDING_REFUSED, StrataError
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
 """One row for each text, each of length 1."""
+
+MAX_DIMENSION = 4000
+"""What the vector index takes (pgvector's HNSW on halfvec)."""
 
 
 class EmbeddingSpace(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,28 +68,50 @@ class Embedder(Protocol):
         ...
 
 
+def is_cancelled() -> bool:
+    """Tell whether the running task itself was cancelled, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def well_formed(text: str) -> str:
+    """Return the text with each lone surrogate, which no UTF-8 can hold, replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def checked(rows: Any, *, count: int, dimension: int) -> Vectors:
     """Return what a provider gave as unit vectors, or refuse all of it: a shifted batch is worse than none.
 
     Raises ``embedding_refused`` for a number of vectors other than ``count``, a dimension other than
-    ``dimension``, and vectors that are zero, NaN or infinite.
+    ``dimension``, what is not numbers, and vectors that are zero, NaN or infinite.
     """
     if len(rows) != count:
-        raise _refused(f"{len(rows)} vectors for {count} texts")
+        raise refused(f"{len(rows)} vectors for {count} texts")
+    if not count:
+        return np.empty((0, dimension), np.float32)
     try:
-        vectors = np.asarray(rows, np.float32).reshape(count, -1)
+        numbers = np.asarray(rows)
     except (TypeError, ValueError) as error:
-        raise _refused("vectors of unlike lengths, or not of numbers") from error
-    if count and vectors.shape[1] != dimension:
-        raise _refused(f"vectors of {vectors.shape[1]} dimensions instead of {dimension}")
+        raise refused("vectors of unlike lengths") from error
+    if numbers.ndim != 2 or numbers.dtype.kind not in "fiu":
+        raise refused("what is not one list of numbers for each text")
+    if numbers.shape[1] != dimension:
+        raise refused(f"vectors of {numbers.shape[1]} dimensions instead of {dimension}")
+    with np.errstate(over="ignore"):
+        vectors = numbers.astype(np.float32)
     if not np.isfinite(vectors).all():
-        raise _refused("a vector with NaN or infinity")
+        raise refused("a vector with NaN or infinity")
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     if not (norms > 0).all():
-        raise _refused("a vector of zeros")
+        raise refused("a vector of zeros")
     unit: Vectors = (vectors / norms).astype(np.float32)
     return unit
 
 
-def _refused(detail: str) -> StrataError:
+def refused(detail: str) -> StrataError:
+    """Say what an embedder returned in place of vectors; no word of the texts."""
     return StrataError(EMBEDDING_REFUSED, f"The embedder returned {detail}.")

