@@ -239,7 +239,7 @@ async def test_why_says_which_words_it_holds_and_where_it_would_rank(database, r
 
     async def order(tenant, asked_context, query):
         assert (tenant, asked_context, query) == (TENANT, context, "reset the forgotten password")
-        return [*range(239), first + 1]
+        return {"lexical": [*range(239), first + 1], "vector": []}
 
     call = asked(
         context,

@@ -141,18 +141,18 @@ def test_the_passage_that_holds_most_words_wins():
 
 def test_no_word_held_is_a_stage_of_the_lane():
     match = match_terms(analyse_query("zebra", ["en"]), [(1, "Nothing.")], "en")
-    absence = lane_absence(match, None, None)
+    absence = lane_absence(match, {}, {})
     assert (match.passage, absence.stage, absence.reason) == (None, Stage.LANE, "NO_QUERY_TERMS")
 
 
 def test_a_rank_beyond_the_lane_is_told():
     match = match_terms(analyse_query("password", ["en"]), [(1, "A password.")], "en")
-    absence = lane_absence(match, 240, LaneTrace(ran=True, candidates=100))
+    absence = lane_absence(match, {"lexical": 240}, {"lexical": LaneTrace(ran=True, candidates=100)})
     assert absence.reason == "BEYOND_LANE_LIMIT"
     assert absence.sentence == (
         "No lane nominated it: it would now stand at lexical rank 240; the lane gave 100 candidates."
     )
-    assert lane_absence(None, None, None).reason == "NOT_NOMINATED"
+    assert lane_absence(None, {}, {}).reason == "NOT_NOMINATED"
 
 
 def test_what_came_later_or_has_no_text_was_not_there():

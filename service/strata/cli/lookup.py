@@ -49,6 +49,10 @@ def lookup(
     layer: Annotated[
         list[str] | None, typer.Option(metavar="LAYER", help="L0 (hints) or L1 (passages); default both.")
     ] = None,
+    lane: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LANE", help="hints, lexical (by words) or vector (by meaning); default all; may repeat."),
+    ] = None,
     content: Annotated[bool, typer.Option("--content", help="Whole passages instead of previews.")] = False,
     max_items: Annotated[int | None, typer.Option(help="Budget: blocks at most.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Budget: bytes of evidence at most.")] = None,
@@ -75,6 +79,7 @@ def lookup(
             "topK": top_k,
             "budget": _present({"maxItems": max_items, "maxBytes": max_bytes, "maxTokens": max_tokens}),
             "layers": [name.upper() for name in layer] if layer else None,
+            "lanes": lane or None,
             "content": content or None,
             "sessionId": session,
             "agentId": agent,
@@ -121,6 +126,7 @@ _OPTIONS = {
     "/filters/until": "--until",
     "/filters/language": "--language",
     "/layers": "--layer",
+    "/lanes": "--lane",
     "/sessionId": "--session",
     "/agentId": "--agent",
 }

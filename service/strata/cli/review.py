@@ -123,6 +123,7 @@ def show_why(told: WhyReport) -> None:
                 ("has words", live.terms_held),
                 ("lacks words", live.terms_missing),
                 ("lexical rank", live.lexical_rank),
+                ("vector rank", live.vector_rank),
             ]
         )
     for note in told.notes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -86,3 +86,24 @@ def fused_order(candidate: Candidate) -> tuple[float, str, str]:
 def _lane_order(candidate: Candidate) -> tuple[int, str, tuple[str, ...]]:
     best = min(candidate.lane_ranks, key=lambda item: (item.rank, item.lane), default=None)
     return (best.rank, best.lane, candidate.hit_reasons) if best else (2**31, "", candidate.hit_reasons)
+
+
+def linear_combination(
+    lexical: Sequence[float], cosines: Sequence[float | None], cosine_weight: float | None, heads: Sequence[bool]
+) -> list[float]:
+    """Return one score for each passage that two lanes scored: ``bm25 / max + cosine_weight * cosine``.
+
+    A convex combination (Bruch, Gai and Ingber, TOIS 2023) up to a factor. The weight is the number of
+    best BM25 scores that a cosine of 1 is worth; None lets the cosines of the ``heads`` span as much as
+    the words do. Whatever is taken from the data is taken from the heads: what else was asked for moves
+    no score. A passage without a vector is taken to mean as much as its words say.
+    """
+    most = max((score for score, is_head in zip(lexical, heads, strict=True) if is_head), default=0.0)
+    known = [cosine for cosine, is_head in zip(cosines, heads, strict=True) if is_head and cosine is not None]
+    least, best = min(known, default=0.0), max(known, default=0.0)
+    weight = cosine_weight if cosine_weight is not None else 1 / (best - least) if best > least else 0.0
+    scores = []
+    for score, cosine in zip(lexical, cosines, strict=True):
+        words = score / most if most > 0 else 0.0
+        scores.append(words + weight * (least + words * (best - least) if cosine is None else cosine))
+    return scores

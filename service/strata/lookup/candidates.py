@@ -20,12 +20,19 @@ HINTS = "hints"
 DERIVED_HINTS = "hints_derived"
 WEAK_HINTS = "hints_weak"
 LEXICAL = "lexical"
+VECTOR = "vector"
+HYBRID = "hybrid"
 EXPANDED = "lexical_expanded"
 CATEGORY = "hint_category"
+
+_REASONS = {LEXICAL: "L1_LEXICAL:", VECTOR: "L1_VECTOR:"}
 
 LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5, CATEGORY: 0.1}
 """Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
 judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
+
+HYBRID_WEIGHTS = {**LANE_WEIGHTS, LEXICAL: 0.0, VECTOR: 0.0}
+"""Weights where words and meaning were fused already: that one order of passages counts, not its parts."""
 
 WHOLE_NAME = 0.95
 """Strength from which a hint's name is the whole question."""
@@ -38,24 +45,33 @@ Rows = Mapping[tuple[UUID, int], PassageRow]
 
 
 class Hit(Struct, frozen=True):
-    """One passage of the lexical lane, over all contexts; ``relevance`` is its coverage of the question."""
+    """One passage that lanes found, over all contexts, with its places in them."""
 
     context: UUID
     passage: int
-    score: float
+    places: tuple[LaneRank, ...]
     relevance: float
     reasons: tuple[str, ...]
 
 
 class Candidates:
-    """Makes the candidates of one lookup. ``skipped`` names the lanes that did not answer."""
+    """Makes the candidates of one lookup. ``is_l1_out`` and ``is_l0_out`` name a layer that failed."""
 
-    def __init__(self, granularity: Granularity, skipped: Mapping[str, str]) -> None:
-        self._granularity = granularity
-        self._skipped = skipped
+    def __init__(
+        self,
+        granularity: Granularity,
+        weights: Mapping[str, float],
+        *,
+        is_l1_out: bool = False,
+        is_l0_out: bool = False,
+    ) -> None:
+        self._granularity: Granularity = granularity
+        self._weights = weights
+        self._l1_reasons = ("FALLBACK_L1_ONLY",) if is_l0_out else ()
+        self._l0_reasons = ("FALLBACK_L0_ONLY",) if is_l1_out else ()
 
-    def lexical(self, hits: Sequence[Hit], rows: Rows, suggested: frozenset[str]) -> list[Candidate]:
-        """Return the lexical lane's candidates; the first is protected.
+    def found(self, hits: Sequence[Hit], rows: Rows, suggested: frozenset[str]) -> list[Candidate]:
+        """Return the candidates of the lanes over passages, in their order; the first is protected.
 
         What stands in a category of ``suggested`` is raised; a hit without a live row is gone.
         """
@@ -66,18 +82,19 @@ class Candidates:
             if row is None:
                 candidates.append(_gone(hit, rank))
                 continue
-            reasons = [f"L1_RANK:{rank}", f"L1_LEXICAL:{rank}", *hit.reasons]
-            places = [LaneRank(LEXICAL, rank, hit.score)]
+            reasons = [
+                f"L1_RANK:{rank}",
+                *(_REASONS[place.lane] + str(place.rank) for place in hit.places if place.lane in _REASONS),
+                *hit.reasons,
+            ]
+            places = hit.places
             if row.category in suggested:
                 in_category += 1
-                places.append(LaneRank(CATEGORY, in_category, hit.score))
+                places = (*places, LaneRank(CATEGORY, in_category, hit.places[0].score))
                 reasons.append("L0_HINT_BOOST")
-            if HINTS in self._skipped:
-                reasons.append("FALLBACK_L1_ONLY")
+            reasons += self._l1_reasons
             candidates.append(
-                self._passage(
-                    row, Layer.L1, tuple(places), tuple(reasons), relevance=hit.relevance, is_protected=rank == 1
-                )
+                self._passage(row, Layer.L1, places, tuple(reasons), relevance=hit.relevance, is_protected=rank == 1)
             )
         return candidates
 
@@ -87,11 +104,11 @@ class Candidates:
             self._passage(
                 row,
                 Layer.L1,
-                (LaneRank(EXPANDED, rank, hit.score),),
+                hit.places,
                 ("L0_HINT_BOOST",),
                 relevance=hit.relevance,
             )
-            for rank, hit in enumerate(hits, 1)
+            for hit in hits
             if (row := rows.get((hit.context, hit.passage))) is not None
         ]
 
@@ -101,7 +118,7 @@ class Candidates:
             row,
             Layer.L0,
             (place,),
-            (*match.reasons, "L0_HINT_BOOST", *self._fallback()),
+            (*match.reasons, "L0_HINT_BOOST", *self._l0_reasons),
             relevance=_hint_relevance(match),
         )
         if match.entry.origin is not HintOrigin.CURATED:
@@ -124,26 +141,12 @@ class Candidates:
             category=entry.category,
             lane_ranks=(place,),
             layers=(Layer.L0,),
-            hit_reasons=(*match.reasons, *self._fallback()),
+            hit_reasons=(*match.reasons, *self._l0_reasons),
             relevance=_hint_relevance(match),
             text=entry.summary,
             metadata=entry.metadata,
             scope=entry.context_id.hex,
         )
-
-    def source_key(self, row: PassageRow) -> tuple[str, KeyBasis]:
-        """Return the stable identity of what a passage is a piece of, and how good it is."""
-        if row.source_key is not None:
-            return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
-        key = f"path:{row.path}"
-        if self._granularity == "source":
-            return key, KeyBasis.PATH
-        if row.anchor is not None:
-            key += f"#{row.anchor}"
-        return (key if self._granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
-
-    def _fallback(self) -> tuple[str, ...]:
-        return ("FALLBACK_L0_ONLY",) if LEXICAL in self._skipped else ()
 
     def _passage(
         self,
@@ -155,7 +158,7 @@ class Candidates:
         relevance: float,
         is_protected: bool = False,
     ) -> Candidate:
-        key, basis = self.source_key(row)
+        key, basis = source_key(row, self._granularity)
         return Candidate(
             kind="passage",
             key=_key(row.context_id, row.passage_id),
@@ -170,7 +173,7 @@ class Candidates:
             lane_ranks=places,
             layers=(layer,),
             hit_reasons=reasons,
-            fused_score=reciprocal_rank_fusion(places, LANE_WEIGHTS),
+            fused_score=reciprocal_rank_fusion(places, self._weights),
             text=row.text,
             citation=_citation(row) if row.text is not None else None,
             relevance=relevance,
@@ -178,6 +181,18 @@ class Candidates:
             scope=row.context_id.hex,
             is_protected=is_protected,
         )
+
+
+def source_key(row: PassageRow, granularity: Granularity) -> tuple[str, KeyBasis]:
+    """Return the stable identity of what a passage is a piece of, and how good it is."""
+    if row.source_key is not None:
+        return row.source_key, KeyBasis(row.source_key_basis or KeyBasis.EXPLICIT)
+    key = f"path:{row.path}"
+    if granularity == "source":
+        return key, KeyBasis.PATH
+    if row.anchor is not None:
+        key += f"#{row.anchor}"
+    return (key if granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
 
 
 def loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:
@@ -197,7 +212,7 @@ def _gone(hit: Hit, rank: int) -> Candidate:
         source_key_basis=KeyBasis.RANK,
         source="",
         title="",
-        lane_ranks=(LaneRank(LEXICAL, rank, hit.score),),
+        lane_ranks=hit.places,
         layers=(Layer.L1,),
         relevance=hit.relevance,
         scope=hit.context.hex,

@@ -28,6 +28,7 @@ _RESPONSE: dict[str, Any] = {
     "completenessHint": "COMPLETE",
     "completenessMessage": None,
     "emptyReason": None,
+    "vectorCoverage": 1.0,
     "evidenceBlocks": [
         {
             "rank": 1,
@@ -41,8 +42,13 @@ _RESPONSE: dict[str, Any] = {
             "layer": "L1",
             "layers": ["L0", "L1"],
             "score": 1.0,
-            "laneRanks": [{"lane": "hints", "rank": 1}, {"lane": "lexical", "rank": 1}],
-            "hitReasons": ["L1_RANK:1", "L1_LEXICAL:1", "L0_ALIAS", "L0_HINT_BOOST"],
+            "laneRanks": [
+                {"lane": "hints", "rank": 1},
+                {"lane": "hybrid", "rank": 1},
+                {"lane": "lexical", "rank": 1},
+                {"lane": "vector", "rank": 2},
+            ],
+            "hitReasons": ["L1_RANK:1", "L1_LEXICAL:1", "L1_VECTOR:2", "L0_ALIAS", "L0_HINT_BOOST"],
             "contentPreview": "Audit logs are kept for 400 days, then deleted.",
             "content": None,
             "citation": {

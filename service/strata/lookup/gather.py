@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from uuid import UUID
@@ -16,11 +16,15 @@ from strata.hints.targets import split_target
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
+from strata.lanes.vector.index import VectorIndex
 from strata.lookup import repository
 from strata.lookup.candidates import (
     EXPANDED,
     HINTS,
+    HYBRID_WEIGHTS,
+    LANE_WEIGHTS,
     LEXICAL,
+    VECTOR,
     Candidates,
     Granularity,
     Hit,
@@ -28,12 +32,15 @@ from strata.lookup.candidates import (
     hint_lane,
     loaded,
     passage_of,
+    source_key,
 )
+from strata.lookup.fit import DEFAULT_FIT, Fit, Fits
+from strata.lookup.meaning import Meaning, Question
+from strata.lookup.passages import CandidateSignals, PassageSearch, Scored
 from strata.lookup.repository import PassageRow, SourceFilter
 from strata.lookup.request import Plan
 from strata.platform import telemetry
 from strata.platform.database import Connection
-from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm, analyse_query
 from strata.traces.schemas import LaneTrace
 
@@ -46,7 +53,12 @@ TEXT_WINDOW = 16
 
 @dataclass(slots=True)
 class Gathered:
-    """What the lanes brought, and what they learned on the way."""
+    """What the lanes brought, and what they learned on the way.
+
+    ``coverage`` is the share of the contexts' passages that have a vector, None where embeddings are off.
+    ``failures`` holds the error code of each lane that should have run and could not. ``fit`` is what
+    fusion and relevance were fitted to.
+    """
 
     contexts: Sequence[ContextRow]
     terms: Sequence[QueryTerm]
@@ -57,6 +69,22 @@ class Gathered:
     is_relaxed: bool = False
     knows_a_term: bool = False
     has_filtered_matches: bool = False
+    coverage: float | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+    fit: Fit = DEFAULT_FIT
+
+    @property
+    def is_l1_out(self) -> bool:
+        """Whether no lane over passages ran, and one of them only because it failed."""
+        lanes = (LEXICAL, VECTOR)
+        return any(lane in self.failures for lane in lanes) and not any(self.lanes[lane].ran for lane in lanes)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """What a place in each lane weighs in the fusion: where two lanes over passages ran, their fusion counts."""
+        if self.lanes[LEXICAL].ran and self.lanes[VECTOR].ran:
+            return HYBRID_WEIGHTS
+        return LANE_WEIGHTS
 
 
 class Gatherer:
@@ -73,9 +101,11 @@ class Gatherer:
         contexts: ContextService,
         hints: HintService,
         lexical: LexicalIndex,
+        vectors: VectorIndex,
+        question: Question,
+        fits: Fits,
         per_lane: int,
         granularity: Granularity,
-        floor: float,
         skipped: dict[str, str],
     ) -> None:
         self._tenant = tenant
@@ -83,43 +113,60 @@ class Gatherer:
         self._contexts = contexts
         self._hints = hints
         self._lexical = lexical
+        self._vectors = vectors
+        self._question = question
+        self._fits = fits
         self._per_lane = max(per_lane, 2 * plan.top_k)
-        self._candidates = Candidates(granularity, skipped)
-        self._floor = floor
+        self._granularity: Granularity = granularity
         self.skipped = skipped
         self.running: str | None = None
         self.connection: Connection
+        self._candidates: Candidates
+        self._search: PassageSearch
 
     async def gather(self, connection: Connection) -> Gathered:
         """Run every lane that the plan asks for; a lane in ``skipped`` is reported with its reason."""
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts, pointer="/context")
         gathered = Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts)))
+        gathered.failures.update(self.skipped)
         await self._match_hints(gathered)
-        hits = await self._lexical_hits(gathered)
+        hits = await self._passage_hits(gathered)
         expanded = await self._expanded_hits(gathered)
+        self._candidates = Candidates(
+            self._granularity,
+            gathered.weights,
+            is_l1_out=gathered.is_l1_out,
+            is_l0_out=HINTS in self.skipped,
+        )
         rows = await self._rows(_distinct(hits, expanded), self._plan.top_k + TEXT_WINDOW)
         suggested = frozenset(gathered.guidance.categories) - frozenset(self._plan.categories)
-        gathered.candidates = self._candidates.lexical(hits, rows, suggested) + self._candidates.expanded(
-            expanded, rows
-        )
+        gathered.candidates = self._candidates.found(hits, rows, suggested) + self._candidates.expanded(expanded, rows)
         await self._add_hints(gathered, rows)
         return gathered
 
-    async def lexical_sources(self, connection: Connection) -> list[str]:
-        """Return the sources of the lexical lane's passages, best first, each once."""
-        hits = await self._lexical_alone(connection)
+    async def signals(self, connection: Connection) -> list[CandidateSignals]:
+        """Return what the lanes over passages know of those they nominate; hints are left out."""
+        search = await self._bare_search(connection)
+        scored = await search.scored(self._plan.source_filter)
+        rows = await self._rows(scored, 0)
+        return [
+            CandidateSignals(row.path, item)
+            for item in scored
+            if (row := rows.get((item.context, item.passage))) is not None
+        ]
+
+    async def order(self, connection: Connection) -> list[PassageRow]:
+        """Return the live passages that the lanes over passages find, fused, best first; without texts."""
+        search = await self._bare_search(connection)
+        hits = await search.find(self._plan.source_filter, ())
         rows = await self._rows(hits, 0)
-        return list(dict.fromkeys(row.path for hit in hits if (row := rows.get((hit.context, hit.passage)))))
+        return [row for hit in hits if (row := rows.get((hit.context, hit.passage)))]
 
-    async def lexical_passages(self, connection: Connection) -> list[int]:
-        """Return the lexical lane's passages, best first."""
-        return [hit.passage for hit in await self._lexical_alone(connection)]
-
-    async def _lexical_alone(self, connection: Connection) -> list[Hit]:
+    async def _bare_search(self, connection: Connection) -> PassageSearch:
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
-        return await self._lexical_hits(Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts))))
+        return await self._passage_search(Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts))))
 
     async def load_texts(self, candidates: Sequence[Candidate], wanted: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates with the texts of ``wanted`` loaded; one without a row is marked as gone."""
@@ -131,36 +178,67 @@ class Gatherer:
         asked = {item.identity for item in wanted}
         return [loaded(item, found.get(passage_of(item))) if item.identity in asked else item for item in candidates]
 
-    async def _lexical_hits(self, gathered: Gathered) -> list[Hit]:
-        if Layer.L1 not in self._plan.layers or LEXICAL in self.skipped:
-            gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason=self.skipped.get(LEXICAL, "not requested"))
+    async def _passage_search(self, gathered: Gathered) -> PassageSearch:
+        """Make the search of the lanes that were asked for and can run; say of the others why they do not."""
+        lanes = set(self._plan.lanes & {LEXICAL, VECTOR} if Layer.L1 in self._plan.layers else ())
+        for lane in (LEXICAL, VECTOR):
+            reason = self.skipped.get(lane, "not requested" if lane not in lanes else None)
+            if lane == LEXICAL and reason is None and not gathered.terms:
+                reason = "the query has no searchable terms"
+            if reason is not None:
+                lanes.discard(lane)
+                gathered.lanes[lane] = LaneTrace(ran=False, reason=reason)
+        meanings: Mapping[UUID, Meaning] = {}
+        if VECTOR in lanes:
+            found = await self._question.meanings(self.connection, [row.context_id for row in gathered.contexts])
+            meanings = found.by_context
+            if not meanings:
+                lanes.discard(VECTOR)
+                gathered.lanes[VECTOR] = LaneTrace(ran=False, reason=found.reason)
+                if found.failure is not None:
+                    gathered.failures[VECTOR] = found.failure
+        gathered.fit = self._fits.of([meaning.active.space for meaning in meanings.values()])
+        return PassageSearch(
+            self.connection,
+            self._tenant,
+            gathered.contexts,
+            gathered.terms if LEXICAL not in self.skipped else (),
+            lexical=self._lexical,
+            vectors=self._vectors,
+            meanings=meanings,
+            fit=gathered.fit,
+            lanes=frozenset(lanes),
+            depth=self._per_lane,
+            on_lane=self._set_running,
+        )
+
+    def _set_running(self, lane: str | None) -> None:
+        self.running = lane
+
+    async def _passage_hits(self, gathered: Gathered) -> list[Hit]:
+        search = self._search = await self._passage_search(gathered)
+        if not search.lanes:
             return []
-        if not gathered.terms:
-            gathered.lanes[LEXICAL] = LaneTrace(ran=False, reason="the query has no searchable terms")
-            return []
-        started = time.perf_counter()
         categories = self._plan.categories
-        self.running = LEXICAL
-        with telemetry.lane(LEXICAL):
-            base = replace(self._plan.source_filter, categories=categories)
-            reasons = tuple(f"CATEGORY_FILTER:{name}" for name in categories)
-            hits = await self._search(gathered, base, reasons)
-            if categories and await self._blocks(hits) < self._plan.top_k:
-                known = {(hit.context, hit.passage) for hit in hits}
-                relaxed = await self._search(gathered, self._plan.source_filter, ("CATEGORY_FILTER_RELAXED",))
-                extra = [hit for hit in relaxed if (hit.context, hit.passage) not in known]
-                gathered.is_relaxed = bool(extra)
-                hits = (hits + extra)[: self._per_lane]
-            if not hits and gathered.knows_a_term and not base.is_empty:
-                gathered.has_filtered_matches = bool(await self._search(gathered, SourceFilter(), (), most=1))
-        self.running = None
-        gathered.lanes[LEXICAL] = LaneTrace(ran=True, candidates=len(hits), duration_ms=_ms(started))
+        base = replace(self._plan.source_filter, categories=categories)
+        hits = await search.find(base, tuple(f"CATEGORY_FILTER:{name}" for name in categories))
+        if categories and await self._blocks(gathered, hits) < self._plan.top_k:
+            known = {(hit.context, hit.passage) for hit in hits}
+            relaxed = await search.find(self._plan.source_filter, ("CATEGORY_FILTER_RELAXED",))
+            extra = [hit for hit in relaxed if (hit.context, hit.passage) not in known]
+            gathered.is_relaxed = bool(extra)
+            hits = (hits + extra)[: 2 * self._per_lane]
+        gathered.knows_a_term = search.knows_a_term
+        if not hits and not base.is_empty and (gathered.knows_a_term or VECTOR in search.lanes):
+            gathered.has_filtered_matches = bool(await search.find(SourceFilter(), ()))
+        gathered.coverage = search.coverage if self._question.is_enabled else None
+        gathered.lanes.update(search.traces)
         return hits
 
-    async def _blocks(self, hits: Sequence[Hit]) -> int:
+    async def _blocks(self, gathered: Gathered, hits: Sequence[Hit]) -> int:
         """Count the blocks that hits at or above the floor come to: one for each source key."""
-        rows = await self._rows([hit for hit in hits if hit.relevance >= self._floor], 0)
-        return len({(row.context_id, self._candidates.source_key(row)) for row in rows.values()})
+        rows = await self._rows([hit for hit in hits if hit.relevance >= gathered.fit.cutoffs.low], 0)
+        return len({(row.context_id, source_key(row, self._granularity)) for row in rows.values()})
 
     async def _expanded_hits(self, gathered: Gathered) -> list[Hit]:
         """Search once more with the names that confident hints add, where they add any term."""
@@ -180,46 +258,12 @@ class Gatherer:
         source_filter = replace(self._plan.source_filter, categories=self._plan.categories)
         self.running = EXPANDED
         with telemetry.lane(EXPANDED):
-            found = await self._search(gathered, source_filter, (), terms=(*gathered.terms, *extra))
+            found = await self._search.words(source_filter, (*gathered.terms, *extra), EXPANDED)
         self.running = None
         gathered.lanes[EXPANDED] = LaneTrace(ran=True, candidates=len(found), duration_ms=_ms(started))
         return found
 
-    async def _search(
-        self,
-        gathered: Gathered,
-        source_filter: SourceFilter,
-        reasons: tuple[str, ...],
-        *,
-        most: int | None = None,
-        terms: Sequence[QueryTerm] | None = None,
-    ) -> list[Hit]:
-        """Search each context; several are merged by score, then by the order in which they were asked."""
-        terms = gathered.terms if terms is None else terms
-        found: list[tuple[float, int, Hit]] = []
-        for order, context in enumerate(gathered.contexts):
-            eligible = None
-            if not source_filter.is_empty:
-                eligible = await repository.eligible_serials(
-                    self.connection, self._tenant, context.context_id, source_filter
-                )
-            hits = await self._lexical.search(
-                self.connection, self._tenant, context.context_id, terms, k=most or self._per_lane, eligible=eligible
-            )
-            gathered.knows_a_term |= any(hits.frequencies[term.token] for term in gathered.terms if term.groups)
-            coverage = Coverage(gathered.terms, hits.idf)
-            shares: dict[int, float] = {}
-            for hit in hits.hits:
-                if (relevance := shares.get(hit.matched)) is None:
-                    present = (term.token for at, term in enumerate(terms) if hit.matched >> at & 1)
-                    relevance = shares[hit.matched] = coverage.of(present)
-                found.append(
-                    (-hit.score, order, Hit(context.context_id, hit.passage_id, hit.score, relevance, reasons))
-                )
-        found.sort(key=lambda item: (item[0], item[1], item[2].passage))
-        return [hit for _, _, hit in found[: most or self._per_lane]]
-
-    async def _rows(self, hits: Sequence[Hit], window: int) -> Rows:
+    async def _rows(self, hits: Sequence[Hit | Scored], window: int) -> Rows:
         if not hits:
             return {}
         with telemetry.stage("confirm"):
@@ -233,7 +277,7 @@ class Gatherer:
         return {(row.context_id, row.passage_id): row for row in rows}
 
     async def _match_hints(self, gathered: Gathered) -> None:
-        if Layer.L0 not in self._plan.layers or HINTS in self.skipped:
+        if Layer.L0 not in self._plan.layers or HINTS not in self._plan.lanes or HINTS in self.skipped:
             gathered.lanes[HINTS] = LaneTrace(ran=False, reason=self.skipped.get(HINTS, "not requested"))
             return
         started = time.perf_counter()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
 
 from strata.evidence.model import Candidate, Limits, Package, Reason
-from strata.lookup.candidates import EXPANDED, HINTS, LEXICAL
+from strata.lookup.candidates import EXPANDED, HINTS, LEXICAL, VECTOR
 from strata.lookup.gather import Gathered
 from strata.lookup.request import Plan
 from strata.lookup.view import BlockRenderer, in_rank_order
@@ -34,11 +34,10 @@ def retrieval_details(
     renderer: BlockRenderer,
     *,
     empty_reason: str | None,
-    skipped: Collection[str],
 ) -> RetrievalDetails:
-    """Return ``retrieval_details`` v1; it holds no passage text. ``skipped`` names lanes that failed."""
+    """Return ``retrieval_details`` v1; it holds no passage text."""
     l0 = gathered.lanes[HINTS]
-    l1 = [lane for name in (LEXICAL, EXPANDED) if (lane := gathered.lanes.get(name)) and lane.ran]
+    l1 = [lane for name in (LEXICAL, VECTOR, EXPANDED) if (lane := gathered.lanes.get(name)) and lane.ran]
     return RetrievalDetails(
         contexts=[ContextRevision(id=row.context_id, revision=row.passages_revision) for row in gathered.contexts],
         layers=LayersTrace(
@@ -53,7 +52,7 @@ def retrieval_details(
         lanes=gathered.lanes,
         filters=FiltersTrace(category=_category(plan.categories), relaxed=gathered.is_relaxed),
         postprocess=_postprocess(package, renderer),
-        fallback=_fallback(gathered, skipped),
+        fallback=_fallback(gathered),
         budget=_budget(package, plan.limits) if plan.has_budget else None,
         empty_reason=empty_reason,
         evidence_blocks=[_block(item, rank, renderer) for rank, item in enumerate(package.kept, 1)],
@@ -72,10 +71,10 @@ def retrieval_details(
     )
 
 
-def _fallback(gathered: Gathered, skipped: Collection[str]) -> str | None:
-    if LEXICAL in skipped:
+def _fallback(gathered: Gathered) -> str | None:
+    if gathered.is_l1_out:
         return "FALLBACK_L0_ONLY"
-    if HINTS in skipped:
+    if HINTS in gathered.failures:
         return "FALLBACK_L1_ONLY"
     return "CATEGORY_FILTER_RELAXED" if gathered.is_relaxed else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -57,12 +58,14 @@ def judge(
     degraded: Sequence[str] = (),
     relaxed: bool = False,
     l1_unavailable: bool = False,
+    coverage: float | None = None,
     empty_reason: EmptyReason | None = None,
 ) -> Verdict:
     """Return the verdict over a package.
 
     ``degraded`` names lanes that should have run and did not; ``relaxed`` says that the category
-    filter was dropped; ``empty_reason`` explains an empty package. DEGRADED beats FALLBACK beats
+    filter was dropped; ``coverage`` is the share of passages with a vector, None where embeddings are
+    off; ``empty_reason`` explains an empty package. DEGRADED beats FALLBACK beats
     PARTIAL.
     """
     if not package.kept:
@@ -70,7 +73,7 @@ def judge(
         return Verdict(RelevanceLevel.NONE, Completeness.EMPTY, _EMPTY_MESSAGES[reason], reason)
     level = cutoffs.level(max(candidate.relevance for candidate in package.kept))
     completeness, message = _completeness(
-        package, cutoffs, level, degraded=degraded, relaxed=relaxed, l1_unavailable=l1_unavailable
+        package, cutoffs, level, degraded=degraded, relaxed=relaxed, l1_unavailable=l1_unavailable, coverage=coverage
     )
     return Verdict(level, completeness, message, None)
 
@@ -83,11 +86,14 @@ def _completeness(
     degraded: Sequence[str],
     relaxed: bool,
     l1_unavailable: bool,
+    coverage: float | None,
 ) -> tuple[Completeness, str | None]:
     """Return the first that holds, worst first, with what an agent should do about it."""
     cut = _relevant_and_cut(package, cutoffs)
     more = f"{cut} more relevant candidate{'s were' if cut > 1 else ' was'} cut; raise topK or the budget."
     names = ", ".join(degraded)
+    share = math.floor(100 * (1.0 if coverage is None else coverage))
+    unseen = f"{share} % of the passages have a vector yet, the others were searched by words alone. Ask again."
     rules: tuple[tuple[bool, Completeness, str], ...] = (
         (l1_unavailable, Completeness.HINT_ONLY, "Only hints answered; passages were not searched. Retry later."),
         (bool(degraded), Completeness.DEGRADED, f"Answered without {names}; evidence may be missing. Retry later."),
@@ -102,6 +108,11 @@ def _completeness(
             "The category held too little; blocks marked CATEGORY_FILTER_RELAXED come from other categories.",
         ),
         (cut > 0, Completeness.PARTIAL, more),
+        (
+            coverage is not None and coverage < 1,
+            Completeness.PARTIAL,
+            unseen,
+        ),
         (
             level is not RelevanceLevel.HIGH,
             Completeness.PARTIAL,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from strata.lanes.vector.index import Eligible
 from strata.platform.database import Connection
 
 
@@ -60,13 +61,11 @@ class PassageRow(Struct, frozen=True):
     metadata: dict[str, Any] | None
 
 
-async def eligible_serials(
-    connection: Connection, tenant: UUID, context: UUID, source_filter: SourceFilter
-) -> list[int]:
-    """Return the serials of the sources that pass, ascending."""
+async def eligible(connection: Connection, tenant: UUID, context: UUID, source_filter: SourceFilter) -> Eligible:
+    """Return the sources that pass, serials ascending, and how many passages they hold."""
     rows = await connection.fetch(
         """
-        SELECT serial FROM source
+        SELECT serial, passage_count FROM source
         WHERE tenant_id = $1 AND context_id = $2
           AND (cardinality($3::text[]) = 0 OR category = ANY ($3))
           AND (cardinality($4::text[]) = 0 OR path ~ ANY ($4))
@@ -85,7 +84,7 @@ async def eligible_serials(
         source_filter.until,
         source_filter.language,
     )
-    return [row[0] for row in rows]
+    return Eligible([row[0] for row in rows], sum(row[1] for row in rows))
 
 
 async def passage_rows(

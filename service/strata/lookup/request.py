@@ -18,6 +18,7 @@ from strata.lookup.schemas import (
     MAX_QUERY_CHARS,
     BudgetRequest,
     Filters,
+    Lane,
     LookupQuery,
     LookupRequest,
 )
@@ -27,7 +28,7 @@ from strata.text.normalise import normalise_text
 MAX_CONTEXTS = 32
 MAX_FILTER_VALUES = 100
 MAX_FILTER_CHARS = 1024
-_REPEATED = frozenset({"context", "category", "sources", "tags", "layers"})
+_REPEATED = frozenset({"context", "category", "sources", "tags", "layers", "lanes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Plan:
     limits: Limits
     has_budget: bool
     layers: frozenset[Layer]
+    lanes: frozenset[str]
     wants_content: bool
     wants_markdown: bool
 
@@ -69,6 +71,7 @@ def plan_lookup(request: LookupRequest) -> Plan:
         limits=limits,
         has_budget=limits != Limits(),
         layers=frozenset(request.layers or Layer),
+        lanes=frozenset(request.lanes or Lane),
         wants_content=request.content if request.content is not None else budget is not None,
         wants_markdown=request.format == "markdown",
     )
@@ -107,6 +110,7 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
         budget=budget if budget != BudgetRequest() else None,
         expand=query.expand,
         layers=query.layers or None,
+        lanes=query.lanes or None,
         content=query.content,
         session_id=query.session_id,
         agent_id=query.agent_id,

@@ -51,6 +51,14 @@ class EmptyReason(StrEnum):
     LAYER_UNAVAILABLE = "LAYER_UNAVAILABLE"
 
 
+class Lane(StrEnum):
+    """A lane that a request can ask for by itself: hint entries, passages by words, passages by meaning."""
+
+    HINTS = "hints"
+    LEXICAL = "lexical"
+    VECTOR = "vector"
+
+
 class BudgetRequest(Struct, frozen=True, rename="camel", kw_only=True):
     """Hard ceilings for the evidence blocks together."""
 
@@ -80,6 +88,7 @@ class LookupRequest(Struct, frozen=True, rename="camel", kw_only=True):
     budget: BudgetRequest | None = None
     expand: bool | None = None
     layers: list[Layer] | None = None
+    lanes: list[Lane] | None = None
     content: bool | None = None
     session_id: Identifier | None = None
     agent_id: Identifier | None = None
@@ -103,6 +112,7 @@ class LookupQuery(Struct, frozen=True, rename="camel", kw_only=True):
     max_tokens: Ceiling | None = None
     expand: bool | None = None
     layers: list[Layer] = []
+    lanes: list[Lane] = []
     content: bool | None = None
     session_id: Identifier | None = None
     agent_id: Identifier | None = None
@@ -191,6 +201,7 @@ class LookupResult(Struct, frozen=True, rename="camel", kw_only=True):
     completeness_hint: Completeness
     completeness_message: str | None
     empty_reason: EmptyReason | None
+    vector_coverage: float | None
     evidence_blocks: list[EvidenceBlock]
     omitted: Omitted
     budget: BudgetUsed | None

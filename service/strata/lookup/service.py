@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import structlog
 
+from strata.embeddings.service import EmbeddingService
 from strata.errors import INTERNAL, OVERLOADED, STATEMENT_TIMEOUT, StrataError
 from strata.evidence.fusion import fuse
-from strata.evidence.model import Candidate, Package, Reason
+from strata.evidence.model import Candidate, Layer, Package, Reason
 from strata.evidence.selection import Policy, assemble, wants_more
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
+from strata.lanes.vector.index import VectorIndex
+from strata.lanes.vector.tuning import search_settings
 from strata.lookup import repository, view
-from strata.lookup.candidates import HINTS, LANE_WEIGHTS, LEXICAL
+from strata.lookup.candidates import HINTS, LEXICAL, VECTOR
+from strata.lookup.fit import Fits
 from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
+from strata.lookup.meaning import Question
+from strata.lookup.passages import CandidateSignals
 from strata.lookup.record import arguments_of, retrieval_details
-from strata.lookup.relevance import Cutoffs, Verdict, judge
+from strata.lookup.relevance import Verdict, judge
 from strata.lookup.request import Plan, as_parameter, decode_query, decode_request, plan_lookup
-from strata.lookup.schemas import MAX_QUERY_CHARS, EmptyReason, Filters, LookupRequest, LookupResult
+from strata.lookup.schemas import MAX_QUERY_CHARS, EmptyReason, Filters, Lane, LookupRequest, LookupResult
 from strata.platform import telemetry
 from strata.platform.database import Connection, Database
 from strata.platform.ids import new_id
+from strata.providers.embeddings.embedders import Embedders
 from strata.settings import Settings
 from strata.traces.schemas import Invocation, RetrievalDetails, Status, Surface
 from strata.traces.service import Recorder
 
 TOOL = "lookup"
 MAX_ORDER = 1000
-"""How deep :meth:`LookupService.lexical_order` looks."""
+"""How deep :meth:`LookupService.lane_orders` looks."""
 
 _log = structlog.get_logger(__name__)
 
@@ -71,19 +79,26 @@ class LookupService:
         self,
         database: Database,
         settings: Settings,
+        *,
         contexts: ContextService,
         hints: HintService,
+        embeddings: EmbeddingService,
+        embedders: Embedders,
         recorder: Recorder,
     ) -> None:
         self._database = database
         self._settings = settings
         self._contexts = contexts
         self._hints = hints
+        self._embeddings = embeddings
+        self._embedders = embedders
         self._recorder = recorder
+        self._vectors = VectorIndex(settings)
+        self._local = search_settings(settings)
+        self._fits = Fits(settings)
         self._lexical = LexicalIndex(settings.lexical_cache_bytes)
         self._places = asyncio.Semaphore(settings.max_concurrent_lookups)
         self._waiting = 0
-        self._cutoffs = Cutoffs(settings.relevance_high, settings.relevance_medium, settings.relevance_floor)
 
     async def lookup(self, tenant: UUID, request: LookupRequest, caller: Caller) -> LookupResult:
         """Answer one question.
@@ -105,23 +120,51 @@ class LookupService:
             error.pointer = as_parameter(error.pointer)
             raise
 
-    async def lexical_ranking(
-        self, tenant: UUID, context: str, query: str, depth: int, *, language: str | None = None
+    async def ranking(
+        self,
+        tenant: UUID,
+        context: str,
+        query: str,
+        depth: int,
+        *,
+        lanes: Sequence[Lane],
+        filters: Filters | None = None,
     ) -> list[str]:
-        """Return the sources that the lexical lane alone ranks first, each at its best passage.
+        """Return the sources that lanes over passages rank first, fused where there are two, each at its best passage.
 
         For measurement: no hints, no pipeline, no trace row.
         """
-        plan = plan_lookup(LookupRequest(query=query, context=context, filters=Filters(language=language)))
-        async with self._database.work(tenant, snapshot=True) as connection:
-            gatherer = self._gatherer(tenant, plan, {}, per_lane=2 * depth)
-            return (await gatherer.lexical_sources(connection))[:depth]
+        request = LookupRequest(query=query, context=context, lanes=list(lanes), filters=filters)
+        async with self._bare(tenant, request, 2 * depth) as (gatherer, connection):
+            rows = await gatherer.order(connection)
+        return list(dict.fromkeys(row.path for row in rows))[:depth]
 
-    async def lexical_order(self, tenant: UUID, context: UUID, query: str) -> list[int]:
-        """Return the passages of a context that the lexical lane ranks for a question today, best first."""
-        plan = plan_lookup(LookupRequest(query=query[:MAX_QUERY_CHARS], context=str(context)))
-        async with self._database.work(tenant, snapshot=True) as connection:
-            return await self._gatherer(tenant, plan, {}, per_lane=MAX_ORDER).lexical_passages(connection)
+    async def signals(
+        self, tenant: UUID, context: str, query: str, *, filters: Filters | None = None
+    ) -> list[CandidateSignals]:
+        """Return what the lanes over passages know of a question's candidates, for fitting; no trace row."""
+        request = LookupRequest(query=query, context=context, filters=filters)
+        async with self._bare(tenant, request, self._settings.candidates_per_lane) as (gatherer, connection):
+            return await gatherer.signals(connection)
+
+    async def lane_orders(self, tenant: UUID, context: UUID, query: str) -> dict[str, list[int]]:
+        """Return the passages of a context that each lane over passages ranks for a question today, best first."""
+        orders = {}
+        for lane in (Lane.LEXICAL, Lane.VECTOR):
+            request = LookupRequest(query=query[:MAX_QUERY_CHARS], context=str(context), lanes=[lane])
+            async with self._bare(tenant, request, MAX_ORDER) as (gatherer, connection):
+                orders[lane.value] = [row.passage_id for row in await gatherer.order(connection)]
+        return orders
+
+    @asynccontextmanager
+    async def _bare(
+        self, tenant: UUID, request: LookupRequest, per_lane: int
+    ) -> AsyncIterator[tuple[Gatherer, Connection]]:
+        """Give a gatherer and its snapshot, outside any recorded call."""
+        plan = plan_lookup(request)
+        question = self._question(tenant, plan)
+        async with self._database.work(tenant, snapshot=True, local=self._local) as connection:
+            yield self._gatherer(tenant, plan, question, {}, per_lane), connection
 
     async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupResult:
         with telemetry.span("strata.lookup", surface=caller.surface.value) as span:
@@ -162,39 +205,54 @@ class LookupService:
     async def _answer(self, call: _Call) -> LookupResult:
         assert call.request is not None  # noqa: S101 - set by _recorded before it admits the call
         plan = plan_lookup(call.request)
+        question = self._question(call.tenant, plan)
+        if VECTOR in plan.lanes and Layer.L1 in plan.layers:
+            await question.foresee()
         skipped: dict[str, str] = {}
         while True:
-            gatherer = self._gatherer(call.tenant, plan, skipped)
+            gatherer = self._gatherer(call.tenant, plan, question, skipped)
             try:
                 async with self._database.work(
-                    call.tenant, snapshot=True, sync_commit=self._settings.trace_commit == "sync"
+                    call.tenant,
+                    snapshot=True,
+                    sync_commit=self._settings.trace_commit == "sync",
+                    local=self._local,
                 ) as connection:
                     gathered = await gatherer.gather(connection)
-                    result = await self._assembled(call, plan, gathered, gatherer, skipped)
+                    result = await self._assembled(call, plan, gathered, gatherer)
                     if not self._settings.trace_grouped:
-                        await self._record(call, _status(result, skipped), result=result, connection=connection)
+                        status = _status(result, gathered)
+                        await self._record(call, status, result=result, connection=connection)
             except StrataError as error:
-                # A lane that timed out is left out and the others answer; without either layer, the failure stands.
+                # A lane that timed out is left out and the others answer; without any of them, the failure stands.
                 if error.kind is not STATEMENT_TIMEOUT or gatherer.running is None:
                     raise
                 skipped[gatherer.running] = error.code
-                if skipped.keys() >= {HINTS, LEXICAL}:
+                if skipped.keys() >= ({HINTS, LEXICAL, VECTOR} if question.is_enabled else {HINTS, LEXICAL}):
                     raise
             else:
                 if self._settings.trace_grouped:
-                    await self._record(call, _status(result, skipped), result=result)
+                    await self._record(call, _status(result, gathered), result=result)
                 return result
 
-    def _gatherer(self, tenant: UUID, plan: Plan, skipped: dict[str, str], per_lane: int | None = None) -> Gatherer:
+    def _question(self, tenant: UUID, plan: Plan) -> Question:
+        patience = self._settings.embeddings_query_timeout_seconds
+        return Question(tenant, plan.query, self._embeddings, self._embedders, patience_seconds=patience)
+
+    def _gatherer(
+        self, tenant: UUID, plan: Plan, question: Question, skipped: dict[str, str], per_lane: int | None = None
+    ) -> Gatherer:
         return Gatherer(
             tenant,
             plan,
             contexts=self._contexts,
             hints=self._hints,
             lexical=self._lexical,
+            vectors=self._vectors,
+            question=question,
+            fits=self._fits,
             per_lane=per_lane or self._settings.candidates_per_lane,
             granularity=self._settings.source_key_granularity,
-            floor=self._cutoffs.low,
             skipped=skipped,
         )
 
@@ -204,7 +262,6 @@ class LookupService:
         plan: Plan,
         gathered: Gathered,
         gatherer: Gatherer,
-        skipped: dict[str, str],
     ) -> LookupResult:
         renderer = view.BlockRenderer(
             gathered.terms,
@@ -213,20 +270,20 @@ class LookupService:
             content_max_bytes=self._settings.content_max_bytes,
             with_content=plan.wants_content,
         )
-        policy = Policy(plan.top_k, plan.limits, self._cutoffs.low, LANE_WEIGHTS, view.LEAST_BLOCK_BYTES)
+        cutoffs = gathered.fit.cutoffs
+        policy = Policy(plan.top_k, plan.limits, cutoffs.low, gathered.weights, view.LEAST_BLOCK_BYTES)
         package = await self._select(gathered, gatherer, policy, renderer)
         verdict = judge(
             package,
-            self._cutoffs,
-            degraded=sorted(skipped),
+            cutoffs,
+            degraded=sorted(gathered.failures),
             relaxed=gathered.is_relaxed and any("CATEGORY_FILTER_RELAXED" in c.hit_reasons for c in package.kept),
-            l1_unavailable=LEXICAL in skipped,
+            l1_unavailable=gathered.is_l1_out,
+            coverage=gathered.coverage,
             empty_reason=None if package.kept else await self._why_empty(call, gathered, gatherer, package),
         )
-        call.details = retrieval_details(
-            plan, gathered, package, renderer, empty_reason=verdict.empty_reason, skipped=skipped
-        )
-        return self._result(call, plan, package, renderer, verdict)
+        call.details = retrieval_details(plan, gathered, package, renderer, empty_reason=verdict.empty_reason)
+        return self._result(call, plan, gathered, package=package, renderer=renderer, verdict=verdict)
 
     async def _select(
         self, gathered: Gathered, gatherer: Gatherer, policy: Policy, renderer: view.BlockRenderer
@@ -256,16 +313,24 @@ class LookupService:
         ids = [context.context_id for context in gathered.contexts]
         if not await repository.has_passages(gatherer.connection, call.tenant, ids):
             return EmptyReason.EMPTY_CONTEXT
-        if not gathered.terms:
+        has_looked = any(lane.ran for name, lane in gathered.lanes.items() if name in {LEXICAL, VECTOR})
+        if not gathered.terms and not has_looked:
             return EmptyReason.NO_SEARCHABLE_TERMS
-        if not gathered.lanes[LEXICAL].ran or HINTS in gatherer.skipped:
+        if not has_looked or gathered.failures:
             return EmptyReason.LAYER_UNAVAILABLE
         if gathered.has_filtered_matches:
             return EmptyReason.FILTERED_OUT
         return EmptyReason.BELOW_FLOOR if gathered.knows_a_term else EmptyReason.UNKNOWN_TERMS
 
     def _result(
-        self, call: _Call, plan: Plan, package: Package, renderer: view.BlockRenderer, verdict: Verdict
+        self,
+        call: _Call,
+        plan: Plan,
+        gathered: Gathered,
+        *,
+        package: Package,
+        renderer: view.BlockRenderer,
+        verdict: Verdict,
     ) -> LookupResult:
         cap = self._settings.content_max_bytes
         return LookupResult(
@@ -277,6 +342,7 @@ class LookupService:
             completeness_hint=verdict.completeness,
             completeness_message=verdict.message,
             empty_reason=verdict.empty_reason,
+            vector_coverage=gathered.coverage,
             evidence_blocks=[renderer.block(item, rank) for rank, item in enumerate(package.kept, 1)],
             omitted=view.omitted_view(package),
             budget=view.budget_view(package, plan.limits) if plan.has_budget else None,
@@ -326,7 +392,7 @@ class LookupService:
         telemetry.record_lookup(call.took_ms / 1000, surface=call.caller.surface.value, status=status.value)
 
 
-def _status(result: LookupResult, skipped: dict[str, str]) -> Status:
-    if skipped:
+def _status(result: LookupResult, gathered: Gathered) -> Status:
+    if gathered.failures:
         return Status.DEGRADED
     return Status.SUCCESS if result.found else Status.NOT_FOUND

@@ -277,8 +277,8 @@ class LiveSource(Struct, frozen=True, rename="camel", kw_only=True):
     """The source of the target as it is now.
 
     ``terms_held`` and ``terms_missing`` are words of the query, by the passage that holds most of
-    them. ``lexical_rank`` is the place that passage would have now without filters, from 1; None
-    when unknown or not ranked.
+    them. ``lexical_rank`` is the place that passage would have now without filters, from 1, and
+    ``vector_rank`` that of the source's nearest passage; None when unknown or not ranked.
     """
 
     context: str
@@ -292,6 +292,7 @@ class LiveSource(Struct, frozen=True, rename="camel", kw_only=True):
     terms_held: list[str] = []
     terms_missing: list[str] = []
     lexical_rank: int | None = None
+    vector_rank: int | None = None
 
 
 class WhyReport(Struct, frozen=True, rename="camel", kw_only=True):

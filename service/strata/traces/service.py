@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ import msgspec
 
 from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, INVOCATION_NOT_FOUND, StrataError
 from strata.knowledge.service import clean_ref
+from strata.lanes.lexical.segment import SERIAL_BITS
 from strata.lookup.request import plan_lookup
 from strata.lookup.schemas import LookupRequest
 from strata.platform.database import Connection, Database
@@ -47,25 +48,25 @@ from strata.traces.why import (
     unlisted,
 )
 
-__all__ = ["InvocationService", "LexicalOrder", "Recorder"]
+__all__ = ["InvocationService", "LaneOrders", "Recorder"]
 
 MAX_PAGE = 500
 MAX_TARGET_CHARS = 2048
 MAX_CHECKED_PASSAGES = 1000
 
-LexicalOrder = Callable[[UUID, UUID, str], Awaitable[Sequence[int]]]
-"""Given tenant, context and query: the ids of the context's passages in lexical order, as far as they go."""
+LaneOrders = Callable[[UUID, UUID, str], Awaitable[Mapping[str, Sequence[int]]]]
+"""Given tenant, context and query: by lane, the ids of the context's passages in its order, as far as they go."""
 
 
 class InvocationService:
     """Review of recorded calls. Nothing here changes a row but :meth:`prune`.
 
-    ``lexical_order`` lets :meth:`why` say where a passage would rank today; without it that is left out.
+    ``lane_orders`` lets :meth:`why` say where a passage would rank today; without it that is left out.
     """
 
-    def __init__(self, database: Database, lexical_order: LexicalOrder | None = None) -> None:
+    def __init__(self, database: Database, lane_orders: LaneOrders | None = None) -> None:
         self._database = database
-        self._lexical_order = lexical_order
+        self._lane_orders = lane_orders
 
     async def list(
         self,
@@ -150,7 +151,7 @@ class InvocationService:
                 )
             probe = _Probe(connection, tenant, call, details, goal)
             absence, live, best_passage = await probe.run()
-        if live is not None and best_passage is not None and self._lexical_order is not None:
+        if live is not None and self._lane_orders is not None:
             live, absence = await self._ranked(tenant, probe, live, best_passage, absence)
         return _report(call, goal, absence, live, [*probe.notes, *_notes(details)])
 
@@ -163,19 +164,22 @@ class InvocationService:
         return await retention.make_partitions(self._database)
 
     async def _ranked(
-        self, tenant: UUID, probe: _Probe, live: LiveSource, passage: int, absence: Absence
+        self, tenant: UUID, probe: _Probe, live: LiveSource, passage: int | None, absence: Absence
     ) -> tuple[LiveSource, Absence]:
         """Add the place that the passage would have today, where the question is known."""
-        if self._lexical_order is None or probe.context is None or probe.query is None:
+        if self._lane_orders is None or probe.context is None or probe.query is None:
             return live, absence
-        order = list(await self._lexical_order(tenant, probe.context, probe.query))
-        if passage not in order:
-            return live, absence
-        rank = order.index(passage) + 1
-        live = msgspec.structs.replace(live, lexical_rank=rank)
-        if absence.stage is Stage.LANE:
+        orders = await self._lane_orders(tenant, probe.context, probe.query)
+        ranks = {}
+        for lane, order in orders.items():
+            # By words it is the passage that holds most of them; by meaning, whichever is nearest.
+            meant = (at for at, other in enumerate(order, 1) if lane != "lexical" or other == passage)
+            ranks[lane] = next((at for at in meant if order[at - 1] >> SERIAL_BITS == probe.serial), None)
+        live = msgspec.structs.replace(live, lexical_rank=ranks.get("lexical"), vector_rank=ranks.get("vector"))
+        known = {lane: rank for lane, rank in ranks.items() if rank is not None}
+        if absence.stage is Stage.LANE and known:
             match = TermMatch(passage, live.terms_held, live.terms_missing)
-            absence = lane_absence(match, rank, probe.details.lanes.get("lexical"))
+            absence = lane_absence(match, known, probe.details.lanes)
         return live, absence
 
 
@@ -192,6 +196,7 @@ class _Probe:
         self.target = target
         self.notes: list[str] = []
         self.context: UUID | None = None
+        self.serial: int | None = None
         asked = call.arguments.get("query")
         self.query: str | None = asked if isinstance(asked, str) else None
 
@@ -213,7 +218,7 @@ class _Probe:
         if not inside:
             return await self._not_there(rows, asked), None, None
         row = inside[0]
-        self.context = row["context_id"]
+        self.context, self.serial = row["context_id"], row["serial"]
         if len(inside) > 1:
             self.notes.append(f"{len(inside)} sources match; this is about {row['path']} in {row['context']}.")
         began = self.call.created_at - timedelta(milliseconds=self.call.duration_ms)
@@ -249,7 +254,7 @@ class _Probe:
         if count := unlisted(self.details):
             sentence = f"It is not among the listed candidates; {count} more were omitted without being listed."
             return Absence(Stage.FUSION, "NOT_LISTED", sentence)
-        return lane_absence(match, None, self.details.lanes.get("lexical"))
+        return lane_absence(match, {}, self.details.lanes)
 
     async def _not_there(self, rows: Sequence[Any], asked: set[UUID]) -> Absence:
         names = await repository.context_names(self.connection, self.tenant, list(asked))

@@ -186,19 +186,31 @@ def ingest_absence(*, called_at: datetime, ingested_at: datetime, passages: int,
     return None
 
 
-def lane_absence(match: TermMatch | None, rank: int | None, lexical: LaneTrace | None) -> Absence:
-    """Explain why no lane nominated a source that was there and passed the filters."""
+def lane_absence(match: TermMatch | None, ranks: Mapping[str, int], lanes: Mapping[str, LaneTrace]) -> Absence:
+    """Explain why no lane nominated a source that was there and passed the filters.
+
+    ``ranks`` are its places today, by lane. ``match`` is None where the words of the query are not known.
+    """
+    if ranks:
+        places = " and ".join(f"{name} rank {ranks[name]}" for name in sorted(ranks))
+        sentence = f"No lane nominated it: it would now stand at {places}{_given(ranks, lanes)}."
+        return Absence(Stage.LANE, "BEYOND_LANE_LIMIT", sentence)
     if match is not None and match.passage is None:
         return Absence(Stage.LANE, "NO_QUERY_TERMS", "No lane nominated it: it holds none of the query's terms.")
-    given = f"; the lane gave {lexical.candidates} candidates" if lexical and lexical.ran else ""
-    if rank is not None:
-        sentence = f"No lane nominated it: it would now stand at lexical rank {rank}{given}."
-        return Absence(Stage.LANE, "BEYOND_LANE_LIMIT", sentence)
+    given = _given(("lexical",), lanes)
     if match is not None:
         words = ", ".join(match.held)
         sentence = f"No lane nominated it: it holds {words}, but others rank before it{given}."
         return Absence(Stage.LANE, "NOT_NOMINATED", sentence)
     return Absence(Stage.LANE, "NOT_NOMINATED", f"No lane nominated it{given}.")
+
+
+def _given(names: Iterable[str], lanes: Mapping[str, LaneTrace]) -> str:
+    """Say how many candidates the lanes gave, of those that ran."""
+    ran = [(name, lane) for name in sorted(names) if (lane := lanes.get(name)) is not None and lane.ran]
+    if len(ran) == 1:
+        return f"; the lane gave {ran[0][1].candidates} candidates"
+    return "".join(f"; {name} gave {lane.candidates} candidates" for name, lane in ran)
 
 
 def _utc(moment: datetime) -> str:
