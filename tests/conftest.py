@@ -16,10 +16,10 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from embedding_support import WordEmbedder, WordEmbedders
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from embedding_support import WordEmbedder, WordEmbedders
 from strata.platform.database import Database
 from strata.platform.dsn import with_database
 from strata.platform.migrations import migrate

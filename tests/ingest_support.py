@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.embeddings.service import EmbeddingService
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lanes.lexical.segment import unpack_dead
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
+from strata.providers.embeddings.embedders import Embedders
 from strata.settings import Settings
 from strata.sources.service import SourceService
 from strata.text.tokenise import analyse_query
@@ -31,7 +33,8 @@ class Kit:
 def make_kit(database: Database, settings: Settings) -> Kit:
     contexts = ContextService(database)
     hints = HintService(database, contexts)
-    return Kit(database, settings, contexts, hints, SourceService(database, settings, contexts, hints))
+    embeddings = EmbeddingService(database, settings, contexts, Embedders(settings))
+    return Kit(database, settings, contexts, hints, SourceService(database, settings, contexts, hints, embeddings))
 
 
 async def rows(kit: Kit, sql: str, *args, tenant=DEFAULT_TENANT):

@@ -51,6 +51,8 @@ def upgrade() -> None:
     """)
     # Inline, not toasted: an exact scan of toasted vectors takes six times as long.
     op.execute("ALTER TABLE passage_vector ALTER embedding SET STORAGE PLAIN")
+    # Serves the lookups: which of the passages found are cues, whose neighbours speak for them.
+    op.execute("CREATE INDEX passage_cue_idx ON passage (tenant_id, context_id, passage_id) WHERE kind = 'cue'")
     op.execute("""
     CREATE TABLE work (
       tenant_id uuid NOT NULL,
@@ -80,5 +82,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("DROP INDEX passage_cue_idx")
     for table in reversed(TABLES):
         op.execute(f"DROP TABLE {table}")

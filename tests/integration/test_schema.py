@@ -19,7 +19,7 @@ from strata.platform.database import Database
 from strata.platform.doctor_repository import role_facts
 from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.migrations import engine, head_revision, metadata, migrate, migration_sql
-from strata.platform.schema import HEAD_REVISION, require_current
+from strata.platform.schema import HEAD_REVISION, current_revision, require_current
 
 pytestmark = pytest.mark.database
 
@@ -116,7 +116,9 @@ async def test_a_migration_waits_for_a_lock_briefly_under_a_guard_that_is_one_tr
         await asyncio.wait_for(task, 10)
     assert raised.value.kind is OVERLOADED
     await transaction.rollback()
-    await require_current(watching, dsn)
+    # Each revision is a transaction: those before the one that waited are undone, that one is whole.
+    assert await current_revision(watching) == "0003"
+    assert await watching.fetchval("SELECT count(*) FROM pg_class WHERE relname IN ('hint_entry', 'hint_key')") == 2
     left = """
         SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from strata.cli import base, output
 from strata.cli.base import examples
+from strata.cli.embeddings import run_embeddings, show_run
+from strata.errors import (
+    EMBEDDING_MODEL_MISSING,
+    EMBEDDING_REFUSED,
+    EMBEDDING_UNAVAILABLE,
+    INVALID_SETTING,
+    StrataError,
+)
 from strata.platform.ids import DEFAULT_TENANT
 
 if TYPE_CHECKING:
+    from strata.embeddings.schemas import RunReport
     from strata.services import Services
     from strata.sources.schemas import IngestReport
     from strata.sources.schemas import Progress as State
@@ -26,6 +36,7 @@ _SHOWN_REFUSALS = 50
     "strata ingest ./policies --context handbook --category hr --tag 2026",
     "strata ingest notes.md report.pdf --context inbox",
     "strata ingest ./manuals -c manuals --workers 4 --json",
+    "strata ingest ./archive -c archive --no-embed",
 )
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Files and folders.", metavar="PATH...")],
@@ -38,12 +49,16 @@ def ingest(
     tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag for all these sources; repeatable.")] = None,
     language: Annotated[str | None, typer.Option(help="Their language, such as en or zh-CN.")] = None,
     workers: Annotated[int | None, typer.Option(help="Reader processes; default one for each CPU.")] = None,
+    embed: Annotated[
+        bool, typer.Option("--embed/--no-embed", help="Embed too, or leave that to a running server.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
-    """Take files and folders into a context.
+    """Take files and folders into a context, and embed them.
 
     Unchanged files are passed over, changed ones are replaced as a whole. A file that cannot be
-    read is reported with its reason and does not stop the rest; the exit code is then 3.
+    read is reported with its reason and does not stop the rest; the exit code is then 3. What was
+    taken is found by its words at once, by its meaning as soon as it is embedded.
     """
     for path in paths:
         if not path.exists():
@@ -51,13 +66,23 @@ def ingest(
     if workers is not None and workers < 1:
         raise base.bad_option("--workers", "--workers is at least 1.")
     given = {"category": category, "tags": tags or [], "language": language}
-    report = base.with_services(
-        lambda services: run_ingest(services, context, paths, prune=prune, workers=workers, given=given)
-    )
+
+    async def take(services: Services) -> tuple[IngestReport, RunReport | None, float]:
+        report = await run_ingest(services, context, paths, prune=prune, workers=workers, given=given)
+        if report.context_id is None:
+            return report, None, 1.0
+        run = await _embed(services, str(report.context_id)) if embed and services.embeddings.is_on else None
+        status = await services.embeddings.context_status(DEFAULT_TENANT, str(report.context_id))
+        return report, run, status.coverage
+
+    report, run, coverage = base.with_services(take)
     if as_json:
-        output.json_document(report)
+        numbers = {"embedded": run.embedded if run else 0, "vectorCoverage": coverage}
+        output.json_document(msgspec.to_builtins(report) | numbers)
     else:
         show_report(report)
+        if run is not None:
+            show_run(run)
     if report.refused:
         raise typer.Exit(base.ExitCode.PARTIAL)
 
@@ -97,6 +122,17 @@ async def run_ingest(
             progress=seen,
             **(given or {}),
         )
+
+
+async def _embed(services: Services, context: str) -> RunReport | None:
+    """Embed what was taken; None with a note when the embedder cannot be had: the sources are taken all the same."""
+    try:
+        return await run_embeddings(services, context)
+    except StrataError as error:
+        if error.kind not in (EMBEDDING_MODEL_MISSING, EMBEDDING_REFUSED, EMBEDDING_UNAVAILABLE, INVALID_SETTING):
+            raise
+        output.note(f"not embedded yet: {error.detail} `strata embeddings run` goes on with it.")
+        return None
 
 
 def show_report(report: IngestReport) -> None:

@@ -16,6 +16,7 @@ from strata.cli import (
     base,
     contexts,
     doctor,
+    embeddings,
     evaluate,
     hints,
     ingest,
@@ -76,6 +77,7 @@ app.command("lookup")(lookup.lookup)
 app.add_typer(contexts.app, name="contexts")
 app.add_typer(sources.app, name="sources")
 app.add_typer(hints.app, name="hints")
+app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(invocations.app, name="invocations")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("migrate")(migrate.migrate)

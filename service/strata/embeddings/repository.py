@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from strata.embeddings.carry import KeyedPassage
 from strata.embeddings.model import ActiveSpace, PassageText, SpaceRow, State
 from strata.lanes.vector.index_repository import EF_CONSTRUCTION, M, index_name
 from strata.platform.database import Connection
@@ -149,9 +150,14 @@ async def count_stored(connection: Connection, tenant: UUID, context: UUID, spac
     return row is not None
 
 
-async def count_removed(connection: Connection, tenant: UUID, context: UUID, removed: Mapping[int, int]) -> None:
-    """Lower the vectors of spaces by those deleted in this transaction; the rows are locked by number."""
-    numbers = sorted(number for number, count in removed.items() if count)
+async def count_removed(
+    connection: Connection, tenant: UUID, context: UUID, removed: Mapping[int, int], moved: Mapping[int, int]
+) -> None:
+    """Lower the vectors of spaces by those deleted in this transaction; the rows are locked by number.
+
+    Those moved to other passages leave as much dead in an index as those deleted do.
+    """
+    numbers = sorted({*removed, *moved})
     await connection.execute(
         """
         WITH locked AS MATERIALIZED (
@@ -159,14 +165,16 @@ async def count_removed(connection: Connection, tenant: UUID, context: UUID, rem
           WHERE tenant_id = $1 AND context_id = $2 AND space_id = ANY ($3::bigint[])
           ORDER BY space_id FOR NO KEY UPDATE
         )
-        UPDATE embedding_space s SET vectors = vectors - gone.number, removed = removed + gone.number
-        FROM locked JOIN unnest($3::bigint[], $4::bigint[]) AS gone (space_id, number) USING (space_id)
+        UPDATE embedding_space s SET vectors = vectors - gone.number, removed = removed + gone.number + gone.moved
+        FROM locked JOIN unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS gone (space_id, number, moved)
+          USING (space_id)
         WHERE s.tenant_id = $1 AND s.context_id = $2 AND s.space_id = locked.space_id
         """,
         tenant,
         context,
         numbers,
-        [removed[number] for number in numbers],
+        [removed.get(number, 0) for number in numbers],
+        [moved.get(number, 0) for number in numbers],
     )
 
 
@@ -259,6 +267,58 @@ async def lock_live(connection: Connection, tenant: UUID, context: UUID, serials
     return {row[0] for row in rows}
 
 
+async def keyed_passages(
+    connection: Connection, tenant: UUID, context: UUID, serials: Sequence[int]
+) -> list[KeyedPassage]:
+    """Return the passages of sources with what decides their vectors."""
+    rows = await connection.fetch(
+        """
+        SELECT p.passage_id, p.sha256, s.title, x.breadcrumb
+        FROM unnest($3::bigint[]) AS w (serial)
+        CROSS JOIN LATERAL (
+          SELECT source_id, title FROM source
+          WHERE tenant_id = $1 AND context_id = $2 AND serial = w.serial OFFSET 0
+        ) s
+        CROSS JOIN LATERAL (
+          SELECT passage_id, sha256, section_ordinal FROM passage
+          WHERE tenant_id = $1 AND context_id = $2 AND source_id = s.source_id OFFSET 0
+        ) p
+        CROSS JOIN LATERAL (
+          SELECT breadcrumb FROM section
+          WHERE tenant_id = $1 AND context_id = $2 AND source_id = s.source_id AND ordinal = p.section_ordinal OFFSET 0
+        ) x
+        """,
+        tenant,
+        context,
+        list(serials),
+    )
+    return [KeyedPassage(row[0], (row[1], row[2], tuple(row[3]))) for row in rows]
+
+
+async def move_vectors(
+    connection: Connection, tenant: UUID, context: UUID, spaces: Sequence[int], pairs: Sequence[tuple[int, int]]
+) -> dict[int, set[int]]:
+    """Give vectors of passages to others, from the first of each pair to the second; return the latter by space."""
+    rows = await connection.fetch(
+        """
+        UPDATE passage_vector v SET passage_id = pair.new
+        FROM unnest($4::bigint[], $5::bigint[]) AS pair (old, new)
+        WHERE v.tenant_id = $1 AND v.context_id = $2 AND v.space_id = ANY ($3::bigint[]) AND v.passage_id = pair.old
+          AND v.passage_id = ANY ($4::bigint[])
+        RETURNING v.space_id, v.passage_id
+        """,
+        tenant,
+        context,
+        list(spaces),
+        [old for old, _ in pairs],
+        [new for _, new in pairs],
+    )
+    moved: dict[int, set[int]] = {}
+    for row in rows:
+        moved.setdefault(row[0], set()).add(row[1])
+    return moved
+
+
 async def last_passage(connection: Connection, tenant: UUID, context: UUID) -> int | None:
     """Return the highest passage id of a context; None when it is empty."""
     found: int | None = await connection.fetchval(
@@ -331,12 +391,17 @@ async def owns_vectors(connection: Connection) -> bool:
 
 
 async def claim_upkeep(connection: Connection, tenant: UUID, space_id: int) -> bool:
-    """Take the lock of a space's upkeep until the transaction ends; False when another worker holds it."""
+    """Take the lock of a space's upkeep until the transaction ends; False when another worker holds it.
+
+    Leaves no snapshot open, for which the building of an index would wait.
+    """
     claimed: bool = await connection.fetchval(
         "SELECT pg_try_advisory_xact_lock(hashtextextended('embedding_space/' || $1::text || '/' || $2::text, 0))",
         str(tenant),
         str(space_id),
     )
+    # The result of a statement with parameters keeps its snapshot until the next statement; this one has none.
+    await connection.execute("SELECT 1")
     return claimed
 
 

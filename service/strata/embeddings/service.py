@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from strata.embeddings import queue_repository, repository
 from strata.embeddings.background import Background
+from strata.embeddings.carry import NOTHING_CARRIED, Carried, KeyedPassage, matched
 from strata.embeddings.model import (
     EMBED,
     ITEM_PASSAGES,
@@ -16,6 +17,7 @@ from strata.embeddings.model import (
     Failure,
     embed_payloads,
     fill_payload,
+    ranges_of,
 )
 from strata.embeddings.run import Run
 from strata.embeddings.schemas import ContextEmbeddings, EmbeddingsStatus, RunProgress, RunReport
@@ -60,9 +62,14 @@ class EmbeddingService:
         return self._embedders.mode != "none"
 
     async def enqueue(
-        self, connection: Connection, tenant: UUID, context: UUID, placed: Iterable[tuple[int, int]]
+        self,
+        connection: Connection,
+        tenant: UUID,
+        context: UUID,
+        placed: Iterable[tuple[int, int]],
+        carried: Carried = NOTHING_CARRIED,
     ) -> None:
-        """Have the passages of new sources embedded, in the transaction that stores them.
+        """Have the passages of new sources embedded, in the transaction that stores them, but those ``carried``.
 
         ``placed`` gives the serial of each source and how many passages it has. They go to the active and the
         building space. A context without a space gets one by the first worker that has the embedder: the
@@ -73,17 +80,52 @@ class EmbeddingService:
         if not ranges:
             return
         spaces = await repository.open_spaces(connection, tenant, context)
-        payloads = [payload for space_id, _ in spaces for payload in embed_payloads(space_id, ranges)]
+        payloads = [
+            payload
+            for space_id, _ in spaces
+            for payload in embed_payloads(space_id, ranges_of(carried.lacking(space_id, ranges)))
+        ]
         if payloads:
             await work_repository.add(connection, tenant, context, EMBED, payloads)
         if self.is_on and not any(state == "active" for _, state in spaces):
             await queue_repository.want_space(connection, tenant, context, fill_payload(None))
 
+    async def remember(
+        self, connection: Connection, tenant: UUID, context: UUID, serials: Sequence[int]
+    ) -> list[KeyedPassage]:
+        """Return the passages of sources that are about to be replaced, where some space may hold their vectors."""
+        if not serials or not await repository.open_spaces(connection, tenant, context):
+            return []
+        return await repository.keyed_passages(connection, tenant, context, serials)
+
+    async def replace(
+        self,
+        connection: Connection,
+        tenant: UUID,
+        context: UUID,
+        remembered: Sequence[KeyedPassage],
+        successors: Mapping[int, int],
+    ) -> Carried:
+        """Give the vectors of replaced sources to the passages that are embedded from the same text; delete the others.
+
+        In the transaction that replaces them, when the new passages are stored. ``successors`` gives the new
+        serial for each old one. Returns what needs no embedding.
+        """
+        if not successors:
+            return NOTHING_CARRIED
+        moved: dict[int, set[int]] = {}
+        if remembered:
+            stored = await repository.keyed_passages(connection, tenant, context, list(successors.values()))
+            pairs = matched(remembered, stored, successors)
+            spaces = [space_id for space_id, _ in await repository.open_spaces(connection, tenant, context)]
+            moved = await repository.move_vectors(connection, tenant, context, spaces, pairs) if pairs else {}
+        await self._remove(connection, tenant, context, list(successors), moved)
+        return Carried(moved)
+
     async def remove(self, connection: Connection, tenant: UUID, context: UUID, serials: Sequence[int]) -> None:
-        """Delete the vectors of sources in the transaction that replaces or deletes them; the sources are locked."""
-        removed = await delete_vectors(connection, tenant, context, serials) if serials else {}
-        if removed:
-            await repository.count_removed(connection, tenant, context, removed)
+        """Delete the vectors of sources in the transaction that deletes them; the sources are locked."""
+        if serials:
+            await self._remove(connection, tenant, context, serials, {})
 
     async def active(self, connection: Connection, tenant: UUID, contexts: Sequence[UUID]) -> dict[UUID, ActiveSpace]:
         """Return the active space of each context that has one; one statement."""
@@ -177,6 +219,19 @@ class EmbeddingService:
     async def close(self) -> None:
         """Stop the workers; what they hold goes back to the queue. Safe to call again."""
         await self._background.close()
+
+    async def _remove(
+        self,
+        connection: Connection,
+        tenant: UUID,
+        context: UUID,
+        serials: Sequence[int],
+        moved: Mapping[int, set[int]],
+    ) -> None:
+        removed = await delete_vectors(connection, tenant, context, serials)
+        if removed or moved:
+            numbers = {space_id: len(passages) for space_id, passages in moved.items()}
+            await repository.count_removed(connection, tenant, context, removed, numbers)
 
     def _worker(self) -> EmbeddingWorker:
         texts = self._settings.embeddings_batch * self._settings.embeddings_concurrency

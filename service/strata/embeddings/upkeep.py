@@ -122,6 +122,8 @@ class Upkeep:
                 continue
             elif facts.lacking(space):
                 is_more |= await self._refill(tenant, space, facts)
+            elif await self._index_is_other(tenant, space):
+                is_more = True
             else:
                 await self._index(tenant, space)
                 if space.state == "building":
@@ -180,14 +182,17 @@ class Upkeep:
                     await repository.delete_space(connection, tenant, context, space_id)
                     return
 
-    async def _index(self, tenant: UUID, space: SpaceRow) -> None:
-        """Build the index of a space that is large and has none, or one with too much removed."""
+    async def _index_is_other(self, tenant: UUID, space: SpaceRow) -> bool:
+        """Say of an index what is: a crash left it invalid, or an administrator made or dropped it."""
         async with self._database.work(tenant) as connection:
             stands = await index_is_valid(connection, space.space_id)
-        if stands != (space.indexed_at is not None):
-            # A crash left it invalid, or an administrator made or dropped it.
-            await self._set_indexed(tenant, space, is_indexed=stands)
-            return
+            if stands == (space.indexed_at is not None):
+                return False
+            await repository.set_indexed(connection, tenant, space.context_id, space.space_id, is_indexed=stands)
+        return True
+
+    async def _index(self, tenant: UUID, space: SpaceRow) -> None:
+        """Build the index of a space that is large and has none, or one with too much removed."""
         if wants_index(space, self._exact_limit):
             await self._change_index(tenant, space, wants_index=True)
 

@@ -115,7 +115,7 @@ class EmbeddingWorker:
             return await self._fill(tenant, fills[0])
 
     def wait_seconds(self) -> float:
-        """Return how long to let the provider be after the outages in a row so far."""
+        """Return how long to wait after the failures in a row so far."""
         return self._policy.wait_seconds(self._outages)
 
     async def _embed(self, tenant: UUID, items: Sequence[Item]) -> Step:
@@ -128,9 +128,8 @@ class EmbeddingWorker:
             try:
                 await self._see_through(waiting[0], step)
             except StrataError as error:
-                if error.kind is EMBEDDING_UNAVAILABLE:
-                    self._outages += 1
-                    step.outage = error
+                self._outages += 1
+                step.outage = error if error.kind is EMBEDDING_UNAVAILABLE else None
                 rest = [item for group in waiting for item in group.items]
                 await self._queue.put_back(
                     tenant, rest, delay_seconds=self.wait_seconds(), error=f"{error.code}: {error.detail}"
@@ -227,9 +226,8 @@ class EmbeddingWorker:
         except StrataError as error:
             if error.kind is CONTEXT_NOT_FOUND:
                 return step
-            if error.kind is EMBEDDING_UNAVAILABLE:
-                self._outages += 1
-                step.outage = error
+            self._outages += 1
+            step.outage = error if error.kind is EMBEDDING_UNAVAILABLE else None
             await self._fills.put_back(
                 tenant, [item], delay_seconds=self.wait_seconds(), error=f"{error.code}: {error.detail}"
             )

@@ -91,6 +91,7 @@ class WorkQueue:
             raise
         finally:
             beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
 
     async def put_back(
         self, tenant: UUID, items: Sequence[Item], *, delay_seconds: float = 0.0, error: str | None = None

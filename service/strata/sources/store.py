@@ -149,6 +149,8 @@ class Store:
             for source, serial in zip((batch.built[number] for number in fresh), serials, strict=True)
         ]
         replaced = [known[item.source.path] for item in placed if item.source.path in known]
+        successors = {known[item.source.path].serial: item.serial for item in placed if item.source.path in known}
+        remembered = await self._embeddings.remember(connection, tenant, context, list(successors))
         if replaced:
             await repository.clear(connection, tenant, context, [old.source_id for old in replaced])
             await kill_sources(connection, tenant, context, [old.serial for old in replaced])
@@ -159,9 +161,9 @@ class Store:
         for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
             await add_segment(connection, tenant, context, segment)
         await self._hints.replace_for_sources(connection, tenant, context, [_offered(item) for item in placed])
-        await self._embeddings.remove(connection, tenant, context, [old.serial for old in replaced])
+        carried = await self._embeddings.replace(connection, tenant, context, remembered, successors)
         passages = [(item.serial, len(item.source.passages)) for item in placed]
-        await self._embeddings.enqueue(connection, tenant, context, passages)
+        await self._embeddings.enqueue(connection, tenant, context, passages, carried)
         languages = {item.source.analysed_as for item in placed}
         await self._contexts.bump_passages(connection, tenant, context, sorted(languages))
         return Written([(item, revisions[item.source_id]) for item in placed], same)

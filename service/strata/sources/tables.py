@@ -109,6 +109,7 @@ class PassageRow(SQLModel, table=True):
     __tablename__ = "passage"
     __table_args__ = (
         Index("passage_source_idx", "source_id", "context_id", "tenant_id", "section_ordinal"),
+        Index("passage_cue_idx", "tenant_id", "context_id", "passage_id", postgresql_where=column("kind") == "cue"),
         source_foreign_key(),
     )
 

@@ -50,6 +50,11 @@ class LexicalHits:
     stale: bool
     _scorer: Scorer
 
+    @property
+    def ideal(self) -> float:
+        """The most that any passage could score on this query: every term, in as many places as it likes."""
+        return self._scorer.ideal
+
     def of(self, passage_ids: Sequence[int]) -> list[LexicalHit]:
         """Return what any passages score on this query, in the given order; 0 for those without a term or dead."""
         return _hits(self._scorer.of(passage_ids))

@@ -184,6 +184,7 @@ class Scorer:
     postings: Postings
     document_frequencies: list[int] = field(init=False)
     idfs: list[float] = field(init=False)
+    ideal: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._found = [[_gather(block, self.postings.get(term.term, {})) for term in self.terms]
@@ -196,6 +197,7 @@ class Scorer:
         self._factors = [
             np.float32(self._weight(term) * value * (K1 + 1)) for term, value in zip(self.terms, self.idfs, strict=True)
         ]
+        self.ideal = float(sum(self._factors))
 
     def _weight(self, term: WeightedTerm) -> float:
         if term.instead_of is None or self.document_frequencies[term.instead_of]:

@@ -5,6 +5,7 @@ They are built, rebuilt and dropped CONCURRENTLY: readers and writers go on, and
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 import asyncpg
@@ -13,7 +14,7 @@ import structlog
 from strata.platform.database import Connection
 
 M = 16
-EF_CONSTRUCTION = 64
+EF_CONSTRUCTION = 128
 MAX_BUILD_BYTES = 2 * 1024**3
 """The most memory a build may take; above what that holds, the rest of the graph is built on disk, slowly."""
 
@@ -104,43 +105,70 @@ async def create_index(
     state = await index_state(connection, space_id)
     if state in {IndexState.VALID, IndexState.BUILDING}:
         return state is IndexState.VALID
-    if state is IndexState.INVALID:
-        await drop_index(connection, space_id)
     statement = _CREATE.replace("@index", index_name(space_id))
     for name, value in (("@dimension", dimension), ("@space", space_id), ("@m", m), ("@ef", ef_construction)):
         statement = statement.replace(name, str(int(value)))
-    await _prepare(connection, build_bytes(vectors, dimension, max_bytes, m=m), workers)
     try:
-        await connection.execute(statement)
+        await _build(connection, statement, space_id, build_bytes(vectors, dimension, max_bytes, m=m), workers)
     except asyncpg.DuplicateTableError:
         return False
-    except asyncpg.InsufficientResourcesError as error:
-        # Parallel workers share the graph in /dev/shm, which containers keep small.
-        if workers == 0:
-            raise
-        _log.warning("vector.index_build_alone", space=space_id, error=str(error))
-        return await create_index(
-            connection,
-            space_id,
-            dimension,
-            vectors=vectors,
-            max_bytes=max_bytes,
-            workers=0,
-            m=m,
-            ef_construction=ef_construction,
-        )
-    finally:
-        await _restore(connection)
     # Without statistics the planner takes the table for a small one.
     await connection.execute("ANALYZE passage_vector (tenant_id, context_id, space_id, passage_id)")
     return True
 
 
+async def rebuild_index(
+    connection: asyncpg.Connection,
+    space_id: int,
+    dimension: int,
+    *,
+    vectors: int,
+    max_bytes: int = MAX_BUILD_BYTES,
+    workers: int = 1,
+) -> bool:
+    """Build the index of a space anew beside the one that stands, which answers until then; else as to create it.
+
+    After many deletions this costs less than the repair of the graph that VACUUM would do.
+    """
+    if await index_state(connection, space_id) is not IndexState.VALID:
+        return await create_index(
+            connection, space_id, dimension, vectors=vectors, max_bytes=max_bytes, workers=workers
+        )
+    statement = "REINDEX INDEX CONCURRENTLY @index".replace("@index", index_name(space_id))
+    await _build(connection, statement, space_id, build_bytes(vectors, dimension, max_bytes), workers)
+    return True
+
+
 async def drop_index(connection: asyncpg.Connection, space_id: int) -> None:
-    """Drop the index of a space over an owner connection, if there is one."""
+    """Drop the index of a space over an owner connection, and what failed builds left of it."""
     await connection.execute("SET lock_timeout = 0")
     await connection.execute("SET statement_timeout = 0")
-    await connection.execute("DROP INDEX CONCURRENTLY IF EXISTS @index".replace("@index", index_name(space_id)))
+    for name in [index_name(space_id), *await _left_over(connection, space_id)]:
+        await connection.execute("DROP INDEX CONCURRENTLY IF EXISTS @index".replace("@index", name))
+
+
+async def _left_over(connection: asyncpg.Connection, space_id: int) -> list[str]:
+    """Return the names of the invalid indexes that builds of one space left and nobody works on."""
+    name = index_name(space_id)
+    pattern = f"{name}(_cc(new|old)[0-9]*)?"
+    return [found for found in await invalid_indexes(connection) if re.fullmatch(pattern, found)]
+
+
+async def _build(connection: asyncpg.Connection, statement: str, space_id: int, memory: int, workers: int) -> None:
+    """Build by a statement; alone where parallel workers find no room for the graph that they share."""
+    for name in await _left_over(connection, space_id):
+        await connection.execute("DROP INDEX CONCURRENTLY IF EXISTS @index".replace("@index", name))
+    await _prepare(connection, memory, workers)
+    try:
+        await connection.execute(statement)
+    except asyncpg.InsufficientResourcesError as error:
+        # It lies in /dev/shm, which containers keep small.
+        if workers == 0:
+            raise
+        _log.warning("vector.index_build_alone", space=space_id, error=str(error))
+        await _build(connection, statement, space_id, memory, 0)
+    finally:
+        await _restore(connection)
 
 
 def build_bytes(vectors: int, dimension: int, max_bytes: int = MAX_BUILD_BYTES, *, m: int = M) -> int:

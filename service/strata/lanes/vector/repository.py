@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
 import numpy as np
+import numpy.typing as npt
 
 from strata.errors import DATABASE_SETUP, EMBEDDING_REFUSED, StrataError
 from strata.platform.database import Connection
 from strata.providers.embeddings.base import Vectors
+
+Serials: TypeAlias = npt.NDArray[np.int64]
 
 SERIAL_BITS = 20
 """The bits of a passage id below the serial of its source."""
@@ -64,6 +67,10 @@ UNION ALL
 SELECT 1, passage_id, embedding <=> (SELECT $4::real[]::halfvec)
 FROM passage_vector
 WHERE tenant_id = $1 AND context_id = $2 AND space_id = $3 AND passage_id = ANY ($6::bigint[])
+"""
+
+_BEFORE = """
+SET LOCAL enable_sort = off; SET LOCAL hnsw.ef_search = @breadth; SET LOCAL hnsw.max_scan_tuples = @visits
 """
 
 # OFFSET 0 keeps the range scan of the primary key from being turned into a join of another kind.
@@ -200,7 +207,7 @@ async def nearest_exact(
     *,
     k: int,
     also: Sequence[int],
-    serials: Sequence[int] | None,
+    serials: Serials | None,
 ) -> Found:
     """Compare the query with every vector of the space, or of the sources with the given serials."""
     arguments: list[Any] = [tenant, context, space_id, query, k, also]
@@ -218,17 +225,20 @@ async def nearest_indexed(
     *,
     k: int,
     also: Sequence[int],
-    serials: Sequence[int] | None,
+    serials: Serials | None,
+    ef_search: int,
+    visits: int,
 ) -> Found:
-    """Ask the HNSW index of the space for about ``k``; without a valid one every vector is compared.
+    """Ask the HNSW index of the space for ``k``; without a valid one every vector is compared.
 
-    It may find fewer than there are. What it misses, and how hard it looks, ``hnsw.*`` decide.
+    It may find fewer than there are, above all where it had to give up after ``visits`` vectors.
     """
     condition, values = filter_of(serials)
     statement = indexed_statement(space_id, len(query), condition)
     arguments = (tenant, context, query, k, also, *values)
-    # A sort would look cheaper wherever the statistics are missing or take related columns for unrelated.
-    await connection.execute("SET LOCAL enable_sort = off")
+    # Else a sort looks cheaper wherever statistics are missing, or take columns that depend on each other for
+    # independent ones.
+    await connection.execute(_BEFORE.replace("@breadth", str(int(ef_search))).replace("@visits", str(int(visits))))
     rows = await connection.fetch(statement, *arguments)
     await connection.execute("SET LOCAL enable_sort TO DEFAULT")
     return _found(rows)
@@ -240,14 +250,14 @@ def indexed_statement(space_id: int, dimension: int, condition: str = "") -> str
     return statement.replace("@space", str(int(space_id))).replace("@dimension", str(int(dimension)))
 
 
-def filter_of(serials: Sequence[int] | None) -> tuple[str, tuple[Any, ...]]:
+def filter_of(serials: Sequence[int] | Serials | None) -> tuple[str, tuple[Any, ...]]:
     """Return the condition that keeps the sources with the given serials, at least one, and its arguments.
 
     A map of one bit a serial is tested in no time whatever its size; serials far apart go as an array.
     """
     if serials is None:
         return "", ()
-    wanted = np.unique(np.asarray(serials, np.int64))
+    wanted = distinct(serials)
     first, last = int(wanted[0]), int(wanted[-1])
     if last - first >= max(_MAX_MAP_BITS, _SPARSE * len(wanted)):
         return _ARRAY_FILTER, (wanted.tolist(),)
@@ -286,9 +296,14 @@ def _not_taken(version: str, name: str, asked: str, reason: str) -> StrataError:
     return StrataError(DATABASE_SETUP, detail, remedy=f"{remedy} Then ALTER EXTENSION vector UPDATE.")
 
 
-def ranges_of(serials: Sequence[int]) -> tuple[list[int], list[int]]:
+def distinct(serials: Sequence[int] | Serials) -> Serials:
+    """Return the serials in ascending order, each once."""
+    return np.unique(np.asarray(serials, np.int64))
+
+
+def ranges_of(serials: Sequence[int] | Serials) -> tuple[list[int], list[int]]:
     """Return the first and last passage ids of the sources with the given serials, neighbours as one range."""
-    wanted = np.unique(np.asarray(serials, np.int64))
+    wanted = distinct(serials)
     if not len(wanted):
         return [], []
     breaks = np.flatnonzero(np.diff(wanted) != 1)

@@ -12,6 +12,9 @@ from strata.lanes.vector import repository
 from strata.platform.database import Connection
 from strata.settings import Settings
 
+MAX_EF_SEARCH = 1_000
+"""What pgvector allows."""
+
 MAX_SCAN_TUPLES = 40_000
 SCAN_MEMORY_MULTIPLIER = 8
 
