@@ -53,9 +53,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     preview_chars: Annotated[int, Meta(ge=80, le=4000)] = 600
     content_max_bytes: Positive = 64 * 1024
     source_key_granularity: Literal["section", "source", "passage"] = "section"
-    relevance_high: Annotated[float, Meta(ge=0, le=1)] = 0.85
-    relevance_medium: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    relevance_floor: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    relevance_fit: Path | None = None
+    relevance_high: Annotated[float, Meta(ge=0, le=1)] | None = None
+    relevance_medium: Annotated[float, Meta(ge=0, le=1)] | None = None
+    relevance_floor: Annotated[float, Meta(ge=0, le=1)] | None = None
     candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 64
     trace_query: Literal["text", "hash", "none"] = "text"
     trace_commit: Literal["async", "sync"] = "async"
@@ -80,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embeddings_query_timeout_seconds: Seconds = 2.0
     embeddings_cache_entries: Annotated[int, Meta(ge=0)] = 4096
     embeddings_workers: Annotated[int, Meta(ge=0, le=64)] = 1
+    second_hop: Literal["auto", "on", "off"] = "auto"
     vector_exact_limit: Annotated[int, Meta(ge=0)] = 20_000
     vector_ef_search: Annotated[int, Meta(ge=10, le=1000)] = 200
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from strata.errors import StrataError
 from strata.evaluate.beir import load_judged_set
-from strata.evaluate.metrics import ndcg_at, recall_at, reciprocal_rank
-from strata.evaluate.service import percentile
+from strata.evaluate.metrics import ndcg_at, percentile, recall_at, reciprocal_rank
 
 documents = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 judgments = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), max_size=8)

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from strata.errors import INVALID_REQUEST, StrataError
+from strata.sources.readers import BeirRecord, iter_beir
+from strata.text.languages import detect_language
+
+_SEPARATORS = (":", "#", "/")
+"""What may follow the common beginning of the ids of one recording, document or chapter."""
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One question of a set; ``lang`` where the set is in several languages."""
+    """One question of a set; ``lang`` where the set is in several languages, ``fields`` all that is a string."""
 
     id: str = msgspec.field(name="_id")
     text: str
     lang: str | None = None
+    fields: Mapping[str, str] = {}
+
+    @property
+    def is_blank(self) -> bool:
+        """Tell whether there is nothing to ask."""
+        return not self.text.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,59 @@ class JudgedSet:
     corpus: Path
     queries: list[Query]
     judgments: dict[str, dict[str, int]]
+
+    def gold(self, query: Query) -> frozenset[str]:
+        """Return the documents that are relevant to a question."""
+        return relevant(self.judgments[query.id])
+
+    def sample(self, most: int | None) -> JudgedSet:
+        """Return the set with at most so many of its questions, the same ones each time; None leaves it whole."""
+        return self if most is None else replace(self, queries=sampled(self.queries, most))
+
+    def documents(self) -> list[BeirRecord]:
+        """Read the corpus."""
+        return list(iter_beir(self.corpus, []))
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Tell whether its questions state more than one language."""
+        return len({query.lang for query in self.queries}) > 1
+
+    def language(self) -> str | None:
+        """Return the language of the questions, read together; None where nothing speaks for one."""
+        return detect_language("\n".join(query.text for query in self.queries[:200]))
+
+
+def relevant(judgments: Mapping[str, int]) -> frozenset[str]:
+    """Return the documents that are judged relevant."""
+    return frozenset(document for document, gain in judgments.items() if gain > 0)
+
+
+def sampled(queries: Sequence[Query], most: int) -> list[Query]:
+    """Return at most so many questions, in their order: those whose ids hash lowest."""
+    if len(queries) <= most:
+        return list(queries)
+    chosen = sorted(queries, key=lambda query: (hashlib.sha256(query.id.encode()).digest(), query.id))[:most]
+    ids = {query.id for query in chosen}
+    return [query for query in queries if query.id in ids]
+
+
+def sources_within(query: Query, field: str) -> list[str]:
+    """Return globs for the sources that share a beginning with a field of the question (a meeting, a manual).
+
+    A source belongs when its id is the field's value, or that followed by ``:``, ``#`` or ``/``.
+    Raises ``invalid_request`` where the question lacks the field.
+    """
+    value = query.fields.get(field, "").strip()
+    if not value:
+        raise _unfit(f"the question {query.id} has no field {field}")
+    literal = value.replace("*", "?")
+    return [literal, *(f"{literal}{separator}**" for separator in _SEPARATORS)]
+
+
+def is_within(source: str, value: str) -> bool:
+    """Tell what the globs of :func:`sources_within` tell: whether a source belongs to a value."""
+    return source == value or source.startswith(tuple(value + separator for separator in _SEPARATORS))
 
 
 def load_judged_set(directory: Path) -> JudgedSet:
@@ -52,15 +119,18 @@ def load_judged_set(directory: Path) -> JudgedSet:
 
 
 def _read_queries(path: Path) -> list[Query]:
-    decoder = msgspec.json.Decoder(Query)
+    decoder = msgspec.json.Decoder(dict[str, Any])
     queries = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                queries.append(decoder.decode(line))
-            except msgspec.DecodeError as error:
+                fields = decoder.decode(line)
+                known: dict[str, Any] = {name: fields[name] for name in ("_id", "text", "lang") if name in fields}
+                known["fields"] = {name: value for name, value in fields.items() if isinstance(value, str)}
+                queries.append(msgspec.convert(known, Query))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise _unfit(f"{path}:{number}: {error}") from error
     return queries
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from strata.text.estimate import token_quarters, tokens_of_quarters
 
 Judgments = Mapping[str, int]
 """Document id to relevance; above 0 is relevant."""
@@ -30,6 +32,32 @@ def recall_at(ranking: Sequence[str], judged: Judgments, k: int) -> float:
 def reciprocal_rank(ranking: Sequence[str], judged: Judgments) -> float:
     """Return 1 / rank of the first relevant document, 0 where none is listed."""
     return next((1 / (place + 1) for place, doc in enumerate(_first(ranking)) if judged.get(doc, 0) > 0), 0.0)
+
+
+def all_within(texts: Iterable[tuple[str, str]], gold: Collection[str], max_tokens: int) -> bool:
+    """Tell whether pieces of every gold document stand whole inside the first ``max_tokens`` of a result.
+
+    ``texts`` are (document, text) in rank order, counted by the declared estimate, rounded up once
+    over their sum. The first that does not fit ends the result: a reader stops there. False where
+    nothing is gold.
+    """
+    missing = set(gold)
+    quarters = 0
+    for document, text in texts:
+        quarters += token_quarters(text)
+        if tokens_of_quarters(quarters) > max_tokens:
+            return False
+        missing.discard(document)
+        if not missing:
+            return bool(gold)
+    return False
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the nearest-rank percentile, rounded to three places; 0.0 for no values."""
+    if not values:
+        return 0.0
+    return round(sorted(values)[max(1, math.ceil(len(values) * percent / 100)) - 1], 3)
 
 
 def _gains(judged: Judgments) -> list[int]:

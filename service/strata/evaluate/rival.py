@@ -6,11 +6,12 @@ import logging
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import islice
 
 import Stemmer
 
-from strata.evaluate.beir import JudgedSet, Query
-from strata.sources.readers import iter_beir
+from strata.evaluate.beir import JudgedSet, Query, is_within
+from strata.sources.readers import BeirRecord, iter_beir
 
 K1, B = 1.2, 0.75
 _WORDS = re.compile(r"(?u)\b\w\w+\b")
@@ -46,23 +47,35 @@ class Bm25s:
         words = [word for word in _WORDS.findall(_SPACELESS.sub(" ", folded)) if word not in self._stop]
         return [*tokens, *self._stem.stemWords(words)]
 
-    def ranking(self, query: Query, depth: int) -> list[str]:
-        """Return the best documents for a question; those without any of its terms are left out."""
+    def ranking(self, query: Query, depth: int, within: str | None = None) -> list[str]:
+        """Return the best documents for a question; those without any of its terms are left out.
+
+        ``within`` names a field of the question: only documents that belong to its value are ranked.
+        """
         import numpy as np
 
         tokens = [token for token in self.analyse(query.text) if token in self._index.vocab_dict]
         if not tokens:
             return []
         scores = self._index.get_scores(tokens)
-        order = np.argsort(-scores, kind="stable")[:depth]
-        return [self._ids[at] for at in order.tolist() if scores[at] > 0]
+        best = (at for at in np.argsort(-scores, kind="stable").tolist() if scores[at] > 0)
+        found = (self._ids[at] for at in best)
+        if within is not None:
+            value = query.fields.get(within, "")
+            found = (document for document in found if is_within(document, value))
+        return list(islice(found, depth))
+
+
+def whole_text(record: BeirRecord) -> str:
+    """Return a document as it is compared: title and text."""
+    return f"{record.title} {record.text}".strip()
 
 
 def rival_for(judged: JudgedSet, language: str | None = None) -> Bm25s:
     """Return bm25s over the corpus of a set, or over its documents of one language."""
     return Bm25s(
         [
-            (record.id, f"{record.title} {record.text}".strip())
+            (record.id, whole_text(record))
             for record in iter_beir(judged.corpus, [])
             if language is None or record.metadata.get("lang") == language
         ]
