@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from strata.evidence.model import Candidate, LaneRank, Layer
+
+TYPICAL_BM25 = 30.0
+"""The best BM25 score of a middling question: there its words count as if they were divided by their maximum."""
+
+NEIGHBOUR_SHARE = 0.3
+"""What the better neighbour of a cue says of it: a turn of a conversation seldom names what it is about."""
+
+HOP_OFFSET = 0.4
+"""Measured on judged sets (docs/benchmarks.md); flat from 0.3 to 0.6."""
 
 RRF_K = 60
 """The constant of the paper; large enough that a single first place does not outweigh agreement."""
@@ -88,22 +99,64 @@ def _lane_order(candidate: Candidate) -> tuple[int, str, tuple[str, ...]]:
     return (best.rank, best.lane, candidate.hit_reasons) if best else (2**31, "", candidate.hit_reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Fused scores, and what gave them: the part of the words, what BM25 was divided by, what a cosine of 1 is worth."""
+
+    fused: list[float]
+    words: list[float]
+    scale: float
+    cosine_weight: float
+
+    def of(self, bm25: float, cosine: float) -> float:
+        """Return the score that a further passage has."""
+        return (bm25 / self.scale if self.scale else 0.0) + self.cosine_weight * cosine
+
+
 def linear_combination(
     lexical: Sequence[float], cosines: Sequence[float | None], cosine_weight: float | None, heads: Sequence[bool]
-) -> list[float]:
-    """Return one score for each passage that two lanes scored: ``bm25 / max + cosine_weight * cosine``.
+) -> Combination:
+    """Score passages that two lanes scored: ``bm25 / sqrt(30 * max bm25) + cosine_weight * cosine``.
 
-    A convex combination (Bruch, Gai and Ingber, TOIS 2023) up to a factor. The weight is the number of
-    best BM25 scores that a cosine of 1 is worth; None lets the cosines of the ``heads`` span as much as
-    the words do. Whatever is taken from the data is taken from the heads: what else was asked for moves
-    no score. A passage without a vector is taken to mean as much as its words say.
+    A convex combination (Bruch, Gai and Ingber, TOIS 2023) up to a factor, in which the words of a question
+    count the more the more they can tell, and the meaning does not depend on what else was found. None for
+    the weight lets the cosines of the ``heads`` span as much as the words do. What is taken from the data is
+    taken from the heads, so what else was asked for moves no score. A passage without a vector is taken to
+    mean as much as its words say.
     """
     most = max((score for score, is_head in zip(lexical, heads, strict=True) if is_head), default=0.0)
     known = [cosine for cosine, is_head in zip(cosines, heads, strict=True) if is_head and cosine is not None]
     least, best = min(known, default=0.0), max(known, default=0.0)
-    weight = cosine_weight if cosine_weight is not None else 1 / (best - least) if best > least else 0.0
-    scores = []
-    for score, cosine in zip(lexical, cosines, strict=True):
-        words = score / most if most > 0 else 0.0
-        scores.append(words + weight * (least + words * (best - least) if cosine is None else cosine))
-    return scores
+    scale = math.sqrt(most * TYPICAL_BM25)
+    words = [score / scale if scale else 0.0 for score in lexical]
+    weight = cosine_weight
+    if weight is None:
+        weight = (max(words, default=0.0) or 1.0) / (best - least) if best > least else 0.0
+    meant = (
+        cosine if cosine is not None else least + (best - least) * (score / most if most else 0.0)
+        for score, cosine in zip(lexical, cosines, strict=True)
+    )
+    fused = [share + weight * cosine for share, cosine in zip(words, meant, strict=True)]
+    return Combination(fused, words, scale, weight)
+
+
+def with_neighbours(score: float, neighbours: Sequence[float]) -> float:
+    """Return the score of a cue: its own, and in part that of the better of the cues before and after it."""
+    return (1 - NEIGHBOUR_SHARE) * score + NEIGHBOUR_SHARE * max(neighbours) if neighbours else score
+
+
+def second_hop(scores: Sequence[float], combination: Combination, cosines: Sequence[float], first: int) -> list[float]:
+    """Return the scores after a second search, whose question has the text of the passage ``first`` added to it.
+
+    ``scores`` and ``combination`` are of the first round, ``cosines`` of the longer question. What that finds
+    enters ``HOP_OFFSET`` below the first passage at the highest, and no passage loses: each keeps the better
+    of its scores.
+    """
+    weight = combination.cosine_weight
+    hops = [share + weight * cosine for share, cosine in zip(combination.words, cosines, strict=True)]
+    best = max((score for at, score in enumerate(hops) if at != first), default=0.0)
+    shift = scores[first] - HOP_OFFSET - best
+    return [
+        score if at == first else max(score, hop + shift)
+        for at, (score, hop) in enumerate(zip(scores, hops, strict=True))
+    ]

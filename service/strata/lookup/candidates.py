@@ -21,17 +21,18 @@ DERIVED_HINTS = "hints_derived"
 WEAK_HINTS = "hints_weak"
 LEXICAL = "lexical"
 VECTOR = "vector"
+HOP = "hop"
 HYBRID = "hybrid"
 EXPANDED = "lexical_expanded"
 CATEGORY = "hint_category"
 
-_REASONS = {LEXICAL: "L1_LEXICAL:", VECTOR: "L1_VECTOR:"}
+_REASONS = {LEXICAL: "L1_LEXICAL:", VECTOR: "L1_VECTOR:", HOP: "L1_HOP:"}
 
 LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5, CATEGORY: 0.1}
 """Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
 judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
 
-HYBRID_WEIGHTS = {**LANE_WEIGHTS, LEXICAL: 0.0, VECTOR: 0.0}
+HYBRID_WEIGHTS = {**LANE_WEIGHTS, LEXICAL: 0.0, VECTOR: 0.0, HOP: 0.0}
 """Weights where words and meaning were fused already: that one order of passages counts, not its parts."""
 
 WHOLE_NAME = 0.95
@@ -55,18 +56,23 @@ class Hit(Struct, frozen=True):
 
 
 class Candidates:
-    """Makes the candidates of one lookup. ``is_l1_out`` and ``is_l0_out`` name a layer that failed."""
+    """Makes the candidates of one lookup.
+
+    ``floor`` is the least relevance of evidence; ``is_l1_out`` and ``is_l0_out`` name a layer that failed.
+    """
 
     def __init__(
         self,
         granularity: Granularity,
         weights: Mapping[str, float],
         *,
+        floor: float,
         is_l1_out: bool = False,
         is_l0_out: bool = False,
     ) -> None:
         self._granularity: Granularity = granularity
         self._weights = weights
+        self._floor = floor
         self._l1_reasons = ("FALLBACK_L1_ONLY",) if is_l0_out else ()
         self._l0_reasons = ("FALLBACK_L0_ONLY",) if is_l1_out else ()
 
@@ -119,7 +125,7 @@ class Candidates:
             Layer.L0,
             (place,),
             (*match.reasons, "L0_HINT_BOOST", *self._l0_reasons),
-            relevance=_hint_relevance(match),
+            relevance=self._hint_relevance(match),
         )
         if match.entry.origin is not HintOrigin.CURATED:
             return candidate
@@ -142,11 +148,18 @@ class Candidates:
             lane_ranks=(place,),
             layers=(Layer.L0,),
             hit_reasons=(*match.reasons, *self._l0_reasons),
-            relevance=_hint_relevance(match),
+            relevance=self._hint_relevance(match),
             text=entry.summary,
             metadata=entry.metadata,
             scope=entry.context_id.hex,
         )
+
+    def _hint_relevance(self, match: HintMatch) -> float:
+        """Return the strength of what a person wrote, or of a name that is the question; else evidence, no more.
+
+        That a question names a document or a section says where to look, not that the answer stands there.
+        """
+        return match.strength if hint_lane(match) == HINTS else self._floor
 
     def _passage(
         self,
@@ -230,10 +243,6 @@ def hint_lane(match: HintMatch) -> str:
         return WEAK_HINTS
     is_meant = match.entry.origin is HintOrigin.CURATED or match.strength >= WHOLE_NAME
     return HINTS if is_meant else DERIVED_HINTS
-
-
-def _hint_relevance(match: HintMatch) -> float:
-    return match.strength if match.is_confident else match.strength / 2
 
 
 def _citation(row: PassageRow) -> Citation:

@@ -21,6 +21,7 @@ from strata.lookup import repository
 from strata.lookup.candidates import (
     EXPANDED,
     HINTS,
+    HOP,
     HYBRID_WEIGHTS,
     LANE_WEIGHTS,
     LEXICAL,
@@ -136,6 +137,7 @@ class Gatherer:
         self._candidates = Candidates(
             self._granularity,
             gathered.weights,
+            floor=gathered.fit.cutoffs.low,
             is_l1_out=gathered.is_l1_out,
             is_l0_out=HINTS in self.skipped,
         )
@@ -180,7 +182,7 @@ class Gatherer:
 
     async def _passage_search(self, gathered: Gathered) -> PassageSearch:
         """Make the search of the lanes that were asked for and can run; say of the others why they do not."""
-        lanes = set(self._plan.lanes & {LEXICAL, VECTOR} if Layer.L1 in self._plan.layers else ())
+        lanes = set(self._plan.lanes & {LEXICAL, VECTOR, HOP} if Layer.L1 in self._plan.layers else ())
         for lane in (LEXICAL, VECTOR):
             reason = self.skipped.get(lane, "not requested" if lane not in lanes else None)
             if lane == LEXICAL and reason is None and not gathered.terms:
@@ -197,6 +199,8 @@ class Gatherer:
                 gathered.lanes[VECTOR] = LaneTrace(ran=False, reason=found.reason)
                 if found.failure is not None:
                     gathered.failures[VECTOR] = found.failure
+        if HOP in self.skipped or not self._question.may_follow:
+            lanes.discard(HOP)
         gathered.fit = self._fits.of([meaning.active.space for meaning in meanings.values()])
         return PassageSearch(
             self.connection,
@@ -206,6 +210,7 @@ class Gatherer:
             lexical=self._lexical,
             vectors=self._vectors,
             meanings=meanings,
+            follow=self._question.follow,
             fit=gathered.fit,
             lanes=frozenset(lanes),
             depth=self._per_lane,

@@ -13,8 +13,9 @@ from strata.embeddings.service import EmbeddingService
 from strata.errors import StrataError
 from strata.platform import telemetry
 from strata.platform.database import Connection
-from strata.providers.embeddings.base import Vectors
+from strata.providers.embeddings.base import EmbeddingSpace, Vectors
 from strata.providers.embeddings.embedders import Embedders
+from strata.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,21 @@ class Meanings:
 
 
 class Question:
-    """Gets the vectors of one question, each space's once, and as early as can be.
-
-    ``patience_seconds`` is how long it waits for an endpoint that was not reached yet.
-    """
+    """Gets the vectors of one question, each space's once, and as early as can be."""
 
     def __init__(
-        self, tenant: UUID, text: str, embeddings: EmbeddingService, embedders: Embedders, *, patience_seconds: float
+        self,
+        tenant: UUID,
+        text: str,
+        *,
+        embeddings: EmbeddingService,
+        embedders: Embedders,
+        settings: Settings,
     ) -> None:
         self._tenant = tenant
         self._text = text
-        self._patience = patience_seconds
+        self._patience = settings.embeddings_query_timeout_seconds
+        self._second_hop = settings.second_hop
         self._embeddings = embeddings
         self._embedders = embedders
 
@@ -76,6 +81,17 @@ class Question:
                 await vector
             else:
                 vector.add_done_callback(_seen)
+
+    async def follow(self, space: EmbeddingSpace, opening: str) -> Vectors:
+        """Return the vector of the question with the opening of a passage added to it."""
+        return await self._embedders.query_vector(space, f"{self._text} {opening}")
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether a second hop is wanted: by itself only where asking the embedder again costs no call elsewhere."""
+        if self._second_hop == "auto":
+            return self._embedders.mode in {"local", "folder"}
+        return self._second_hop == "on"
 
     async def meanings(self, connection: Connection, contexts: Sequence[UUID]) -> Meanings:
         """Return the question's vector for each context that has vectors to compare it with."""

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from strata.evidence.fusion import linear_combination
+from strata.embeddings.model import ActiveSpace
+from strata.evidence.fusion import linear_combination, second_hop, with_neighbours
 from strata.evidence.model import LaneRank
 from strata.knowledge.model import ContextRow
 from strata.lanes.lexical.index import LexicalHit, LexicalHits, LexicalIndex
+from strata.lanes.lexical.segment import SERIAL_BITS
 from strata.lanes.vector.index import Eligible, SpaceRef, VectorIndex
 from strata.lookup import repository
-from strata.lookup.candidates import HYBRID, LEXICAL, VECTOR, Hit
+from strata.lookup.candidates import HOP, HYBRID, LEXICAL, VECTOR, Hit
 from strata.lookup.fit import Fit, Signals
 from strata.lookup.meaning import Meaning
 from strata.lookup.repository import SourceFilter
 from strata.platform import telemetry
 from strata.platform.database import Connection
+from strata.providers.embeddings.base import EmbeddingSpace, Vectors
 from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm
 from strata.traces.schemas import LaneTrace
@@ -28,27 +32,37 @@ from strata.traces.schemas import LaneTrace
 HEAD = 64
 """Passages of each lane that set the scale of the fusion and come first in it, however many are asked for."""
 
+HOP_LEAD = 0.2
+"""How far the first passage must stand out, in fused scores, for a second hop to be worth its time."""
+
+HOP_CHARS = 200
+"""How much of the first passage is added to the question; more finds nothing more."""
+
 
 class Scored(Struct, frozen=True):
     """A passage with its true score in both lanes, and its rank (from 1) in those that nominated it.
 
     ``order`` is the place of its context among those asked; ``bm25`` is 0 where it holds no term,
-    ``cosine`` None where it has no vector.
+    ``ideal`` the most that a passage of its context could score on the question, ``cosine`` None where it
+    has no vector, ``coverage`` the share of the question's idf mass that it holds.
     """
 
     order: int
     context: UUID
     passage: int
     bm25: float
+    ideal: float
     cosine: float | None
     coverage: float
     lexical_rank: int | None = None
     vector_rank: int | None = None
+    hop_rank: int | None = None
 
     @property
     def is_head(self) -> bool:
         """Whether it is among the first of a lane."""
-        return min(self.lexical_rank or HEAD + 1, self.vector_rank or HEAD + 1) <= HEAD
+        ranks = (self.lexical_rank, self.vector_rank, self.hop_rank)
+        return any(rank is not None and rank <= HEAD for rank in ranks)
 
 
 class CandidateSignals(Struct, frozen=True):
@@ -58,11 +72,37 @@ class CandidateSignals(Struct, frozen=True):
     scored: Scored
 
 
+class Pool:
+    """The passages of one search with their fused scores. ``by_words`` False leaves words out of those."""
+
+    def __init__(self, scored: Sequence[Scored], cosine_weight: float | None, *, by_words: bool) -> None:
+        self.scored = list(scored)
+        self.combination = linear_combination(
+            [item.bm25 if by_words else 0.0 for item in scored],
+            [item.cosine for item in scored],
+            cosine_weight,
+            [item.is_head for item in scored],
+        )
+        self.fused = self.combination.fused
+
+    def places(self) -> list[int]:
+        """Return the places of the passages, best first.
+
+        What only a deeper search nominates comes after the heads: it must not change who is first.
+        """
+        scored, fused = self.scored, self.fused
+        return sorted(
+            range(len(scored)),
+            key=lambda at: (not scored[at].is_head, -fused[at], scored[at].order, scored[at].passage),
+        )
+
+
 class PassageSearch:
     """The search of one question over the passages of its contexts, over one connection.
 
-    ``lanes`` says which of the two nominate. What one of them nominates gets its true score in the
-    other too, wherever that can be had. ``running`` is the lane at work; ``traces`` say what each did.
+    ``lanes`` says which nominate. What one of them nominates gets its true score in the others too,
+    wherever that can be had. ``follow`` gives the vector of a longer question. ``on_lane`` is told the lane
+    at work; ``traces`` say what each did.
     """
 
     def __init__(
@@ -75,6 +115,7 @@ class PassageSearch:
         lexical: LexicalIndex,
         vectors: VectorIndex,
         meanings: Mapping[UUID, Meaning],
+        follow: Callable[[EmbeddingSpace, str], Awaitable[Vectors]],
         fit: Fit,
         lanes: frozenset[str],
         depth: int,
@@ -87,29 +128,35 @@ class PassageSearch:
         self._lexical = lexical
         self._vectors = vectors
         self._meanings = meanings if VECTOR in lanes else {}
+        self._follow = follow
         self._fit = fit
         self.lanes = lanes
         self._depth = depth
         self._on_lane = on_lane
         self.traces: dict[str, LaneTrace] = {}
         self.knows_a_term = False
-        self._sizes: dict[UUID, int] = {}
+        self._searched: dict[UUID, _Searched] = {}
+        self._known: dict[tuple[UUID, int], float] = {}
 
     async def find(self, source_filter: SourceFilter, reasons: tuple[str, ...]) -> list[Hit]:
         """Return the passages that the lanes nominate, fused, best first."""
-        scored = await self.scored(source_filter)
-        fused = fused_scores(scored, self._fit.cosine_weight)
-        relevances = self._relevances(scored)
-        ranked = sorted(
-            zip(scored, fused, relevances, strict=True),
-            # What only a deeper search nominates comes after the heads: it must not change who is first.
-            key=lambda item: (not item[0].is_head, -item[1], item[0].order, item[0].passage),
-        )
         is_hybrid = bool(self._meanings) and LEXICAL in self.lanes
-        return [
-            Hit(item.context, item.passage, _places(item, score, rank if is_hybrid else None), relevance, reasons)
-            for rank, (item, score, relevance) in enumerate(ranked, 1)
-        ]
+        by_words = LEXICAL in self.lanes or not self._meanings
+        pool = Pool(await self.scored(source_filter), self._fit.cosine_weight, by_words=by_words)
+        if is_hybrid:
+            await self._hear_neighbours(pool)
+            if HOP in self.lanes:
+                pool = await self._hopped(pool)
+        scored = pool.scored
+        places = pool.places()
+        relevances = self._relevances([scored[at] for at in places])
+        hits = []
+        for rank, (at, relevance) in enumerate(zip(places, relevances, strict=True), 1):
+            item = scored[at]
+            self._known[item.context, item.passage] = relevance
+            ranks = _places(item, pool.fused[at], rank if is_hybrid else None)
+            hits.append(Hit(item.context, item.passage, ranks, relevance, reasons))
+        return hits
 
     async def scored(self, source_filter: SourceFilter) -> list[Scored]:
         """Return the union of what the lanes nominate over all contexts."""
@@ -120,50 +167,94 @@ class PassageSearch:
         lexical = _ranks(union, lambda item: item.bm25 if item.lexical_rank else None, self._depth)
         vector = _ranks(union, lambda item: item.cosine if item.vector_rank else None, self._depth)
         return [
-            Scored(
-                item.order,
-                item.context,
-                item.passage,
-                item.bm25,
-                item.cosine,
-                item.coverage,
-                lexical.get(at),
-                vector.get(at),
-            )
+            replace(item, lexical_rank=lexical.get(at), vector_rank=vector.get(at))
             for at, item in enumerate(union)
             if at in lexical or at in vector
         ]
 
+    async def _hear_neighbours(self, pool: Pool) -> None:
+        """Let the cues before and after a cue speak for it."""
+        for context in self._meanings:
+            at = {item.passage: place for place, item in enumerate(pool.scored) if item.context == context}
+            found = await repository.cues(self._connection, self._tenant, context, sorted(at))
+            if not found:
+                continue
+            scores = {passage: pool.fused[place] for passage, place in at.items()}
+            wanted = sorted({other for passage in found for other in _beside(passage)} - at.keys())
+            cosines: dict[int, float | None] = {}
+            meaning = self._meanings[context]
+            await self._near(context, meaning.active, meaning.vector, wanted, cosines, most=0)
+            for hit in self._searched[context].of(wanted):
+                if (cosine := cosines[hit.passage_id]) is not None:
+                    scores[hit.passage_id] = pool.combination.of(hit.score, cosine)
+            for passage in found:
+                beside = [scores[other] for other in _beside(passage) if other in scores]
+                pool.fused[at[passage]] = with_neighbours(scores[passage], beside)
+
+    async def _hopped(self, pool: Pool) -> Pool:
+        """Search once more by meaning, with the opening of a first passage that stands out added to the question."""
+        first, *others = pool.places()[:2] or [0]
+        if not others or pool.fused[first] - pool.fused[others[0]] < HOP_LEAD:
+            self.traces[HOP] = LaneTrace(ran=False, reason="no passage stands out")
+            return pool
+        best = pool.scored[first]
+        meaning = self._meanings.get(best.context)
+        if meaning is None:
+            self.traces[HOP] = LaneTrace(ran=False, reason="the first passage stands in a context without vectors")
+            return pool
+        with self._lane(HOP) as done:
+            opening = await repository.opening(self._connection, self._tenant, best.context, best.passage, HOP_CHARS)
+            vector = await self._follow(meaning.active.space, _opening(opening))
+            cosines: dict[tuple[UUID, int], float] = {}
+            found: list[Scored] = []
+            for order, context in enumerate(self._contexts):
+                other = self._meanings.get(context.context_id)
+                if other is not None and other.active.space == meaning.active.space:
+                    found += await self._hop_in(order, context.context_id, vector, pool, cosines)
+            ranks = _ranks(found, lambda item: cosines[item.context, item.passage], self._depth)
+            done(len(ranks))
+        return _with_hop(
+            pool, first, [(found[at], rank) for at, rank in ranks.items()], cosines, self._fit.cosine_weight
+        )
+
     @property
     def coverage(self) -> float | None:
         """The share of the contexts' passages that have a vector, once searched; None where nothing is known of it."""
-        passages = sum(self._sizes.values())
-        if not passages:
+        sizes = {context: done.hits.passages for context, done in self._searched.items() if done.hits is not None}
+        if not any(sizes.values()):
             return None
-        vectors = sum(
-            min(meaning.active.vectors, self._sizes.get(context, 0)) for context, meaning in self._meanings.items()
-        )
-        return round(vectors / passages, 4)
+        vectors = sum(min(meaning.active.vectors, sizes.get(at, 0)) for at, meaning in self._meanings.items())
+        return round(vectors / sum(sizes.values()), 4)
 
     async def words(self, source_filter: SourceFilter, terms: Sequence[QueryTerm], lane: str) -> list[Hit]:
         """Return what the lexical lane alone finds for other terms, as hits of ``lane``."""
         found: list[Scored] = []
         for order, context in enumerate(self._contexts):
             eligible = await self._eligible(context.context_id, source_filter)
-            hits = await self._lexical_hits(context.context_id, terms, eligible)
-            shares = _Shares(self._terms, terms, hits)
-            found += [
-                Scored(order, context.context_id, hit.passage_id, hit.score, None, shares.of(hit)) for hit in hits.hits
-            ]
+            done = _Searched(
+                self._terms, terms, await self._lexical_hits(context.context_id, terms, eligible), eligible
+            )
+            found += [done.scored(order, context.context_id, hit) for hit in done.best]
         found.sort(key=lambda item: (-item.bm25, item.order, item.passage))
         del found[self._depth :]
+        relevances = self._relevances(found)
         return [
-            Hit(item.context, item.passage, (LaneRank(lane, rank, item.bm25),), relevance, ())
-            for rank, (item, relevance) in enumerate(zip(found, self._relevances(found), strict=True), 1)
+            Hit(
+                item.context,
+                item.passage,
+                (LaneRank(lane, rank, item.bm25),),
+                self._known.get((item.context, item.passage), relevance),
+                (),
+            )
+            for rank, (item, relevance) in enumerate(zip(found, relevances, strict=True), 1)
         ]
 
     def _relevances(self, scored: Sequence[Scored]) -> list[float]:
-        return self._fit.relevances([Signals(item.coverage, item.bm25, item.cosine) for item in scored])
+        signals = [
+            Signals(item.coverage, item.bm25, item.cosine, item.bm25 / item.ideal if item.ideal else 0.0)
+            for item in scored
+        ]
+        return self._fit.relevances(signals, self._depth)
 
     async def _eligible(self, context: UUID, source_filter: SourceFilter) -> Eligible | None:
         if source_filter.is_empty:
@@ -173,53 +264,70 @@ class PassageSearch:
     async def _in_context(self, order: int, context: UUID, eligible: Eligible | None) -> list[Scored]:
         """Nominate in one context; ranks here only say by which lane."""
         hits: LexicalHits | None = None
-        words: dict[int, LexicalHit] = {}
         if self._terms:
-            with self._lane(LEXICAL) as done:
+            with self._lane(LEXICAL) as found:
                 # Statistics and true scores are wanted even where only the other lane nominates.
                 hits = await self._lexical_hits(context, self._terms, eligible)
-                self._sizes[context] = hits.passages
-                self.knows_a_term |= any(hits.frequencies[term.token] for term in self._terms if term.groups)
-                if LEXICAL in self.lanes:
-                    words = {hit.passage_id: hit for hit in hits.hits}
-                    done(len(words))
+                found(len(hits.hits))
+            self.knows_a_term |= any(hits.frequencies[term.token] for term in self._terms if term.groups)
+        done = self._searched[context] = _Searched(self._terms, self._terms, hits, eligible)
+        words = {hit.passage_id: hit for hit in done.best} if LEXICAL in self.lanes else {}
         cosines: dict[int, float | None] = {}
-        near: set[int] = set()
+        near: list[int] = []
         if meaning := self._meanings.get(context):
-            with self._lane(VECTOR) as done:
-                active = meaning.active
-                found = await self._vectors.search(
-                    self._connection,
-                    self._tenant,
-                    context,
-                    SpaceRef(active.space_id, active.space.dimension, active.vectors, active.is_indexed),
-                    meaning.vector,
-                    k=self._depth,
-                    eligible=eligible,
-                    also=sorted(words),
-                )
-                cosines = dict(zip(sorted(words), found.also, strict=True))
-                cosines.update((hit.passage_id, hit.cosine) for hit in found.hits)
-                near = {hit.passage_id for hit in found.hits}
-                done(len(near))
-        if hits is None:
-            return [Scored(order, context, passage, 0.0, cosines[passage], 0.0, None, 1) for passage in sorted(near)]
-        shares = _Shares(self._terms, self._terms, hits)
-        far = sorted(near - words.keys())
-        every = {**words, **{hit.passage_id: hit for hit in hits.of(far)}} if far else words
+            with self._lane(VECTOR) as found:
+                near = await self._near(context, meaning.active, meaning.vector, sorted(words), cosines)
+                found(len(near))
+        words.update((hit.passage_id, hit) for hit in done.of([passage for passage in near if passage not in words]))
+        nearest = set(near)
         return [
-            Scored(
-                order,
-                context,
-                passage,
-                hit.score,
-                cosines.get(passage),
-                shares.of(hit),
-                1 if passage in words else None,
-                1 if passage in near else None,
+            replace(
+                done.scored(order, context, hit, cosines.get(passage)),
+                lexical_rank=1 if LEXICAL in self.lanes and hit.score > 0 else None,
+                vector_rank=1 if passage in nearest else None,
             )
-            for passage, hit in every.items()
+            for passage, hit in words.items()
         ]
+
+    async def _hop_in(
+        self, order: int, context: UUID, vector: Vectors, pool: Pool, cosines: dict[tuple[UUID, int], float]
+    ) -> list[Scored]:
+        """Return what is near the longer question in one context; its and the pool's cosines go to ``cosines``."""
+        known = {item.passage: item for item in pool.scored if item.context == context}
+        seen: dict[int, float | None] = {}
+        near = await self._near(context, self._meanings[context].active, vector, sorted(known), seen)
+        cosines.update(((context, passage), cosine) for passage, cosine in seen.items() if cosine is not None)
+        done = self._searched[context]
+        # No nearer to the question itself than the last that was found by it.
+        least = min((item.cosine for item in known.values() if item.cosine is not None), default=None)
+        new = done.of([passage for passage in near if passage not in known])
+        known.update((hit.passage_id, done.scored(order, context, hit, least)) for hit in new)
+        return [known[passage] for passage in near]
+
+    async def _near(
+        self,
+        context: UUID,
+        active: ActiveSpace,
+        vector: Vectors,
+        also: Sequence[int],
+        cosines: dict[int, float | None],
+        *,
+        most: int | None = None,
+    ) -> list[int]:
+        """Return the nearest passages, best first; their cosines, and those of ``also``, go to ``cosines``."""
+        found = await self._vectors.search(
+            self._connection,
+            self._tenant,
+            context,
+            SpaceRef(active.space_id, active.space.dimension, active.vectors, active.is_indexed),
+            vector,
+            k=self._depth if most is None else most,
+            eligible=self._searched[context].eligible,
+            also=also,
+        )
+        cosines.update(zip(also, found.also, strict=True))
+        cosines.update((hit.passage_id, hit.cosine) for hit in found.hits)
+        return [hit.passage_id for hit in found.hits]
 
     async def _lexical_hits(self, context: UUID, terms: Sequence[QueryTerm], eligible: Eligible | None) -> LexicalHits:
         serials = None if eligible is None else eligible.serials
@@ -233,13 +341,13 @@ class PassageSearch:
         started = time.perf_counter()
         candidates = 0
 
-        def done(found: int) -> None:
+        def found(number: int) -> None:
             nonlocal candidates
-            candidates = found
+            candidates = number
 
         self._on_lane(name)
         with telemetry.lane(name):
-            yield done
+            yield found
         self._on_lane(None)
         if name in self.lanes:
             before = self.traces.get(name, LaneTrace(ran=True))
@@ -249,31 +357,75 @@ class PassageSearch:
             )
 
 
-class _Shares:
-    """The coverage of a question by the terms that a hit holds."""
+class _Searched:
+    """What the lexical search of one context learned: true scores, and coverage of the question by a hit's terms."""
 
-    def __init__(self, question: Sequence[QueryTerm], terms: Sequence[QueryTerm], hits: LexicalHits) -> None:
-        self._coverage = Coverage(question, hits.idf)
+    def __init__(
+        self,
+        question: Sequence[QueryTerm],
+        terms: Sequence[QueryTerm],
+        hits: LexicalHits | None,
+        eligible: Eligible | None,
+    ) -> None:
+        self.hits = hits
+        self.eligible = eligible
         self._terms = terms
-        self._known: dict[int, float] = {}
+        self._coverage = Coverage(question, hits.idf) if hits else None
+        self._ideal = hits.ideal if hits else 0.0
+        self._shares: dict[int, float] = {}
 
-    def of(self, hit: LexicalHit) -> float:
-        """Return the share, 0 to 1; computed once for each set of terms."""
-        share = self._known.get(hit.matched)
+    @property
+    def best(self) -> Sequence[LexicalHit]:
+        """The passages found, best first."""
+        return self.hits.hits if self.hits else ()
+
+    def of(self, passages: Sequence[int]) -> Sequence[LexicalHit]:
+        """Return what any passages score, 0 where nothing was searched by words."""
+        if not passages:
+            return ()
+        return self.hits.of(passages) if self.hits else [LexicalHit(passage, 0.0, 0) for passage in passages]
+
+    def scored(self, order: int, context: UUID, hit: LexicalHit, cosine: float | None = None) -> Scored:
+        """Return a hit as a passage of the pool, without ranks."""
+        share = self._shares.get(hit.matched)
         if share is None:
             present = (term.token for at, term in enumerate(self._terms) if hit.matched >> at & 1)
-            share = self._known[hit.matched] = self._coverage.of(present)
-        return share
+            share = self._shares[hit.matched] = self._coverage.of(present) if self._coverage else 0.0
+        return Scored(order, context, hit.passage_id, hit.score, self._ideal, cosine, share)
 
 
-def fused_scores(scored: Sequence[Scored], cosine_weight: float | None) -> list[float]:
-    """Return the fused score of each passage; those of one lane keep its order."""
-    return linear_combination(
-        [item.bm25 for item in scored],
-        [item.cosine for item in scored],
-        cosine_weight,
-        [item.is_head for item in scored],
-    )
+def _with_hop(
+    pool: Pool,
+    first: int,
+    found: Sequence[tuple[Scored, int]],
+    cosines: Mapping[tuple[UUID, int], float],
+    cosine_weight: float | None,
+) -> Pool:
+    """Return the pool with what a second hop found, each with its rank there, and the scores that follow."""
+    ranks = {(item.context, item.passage): rank for item, rank in found}
+    scored = [replace(item, hop_rank=ranks.pop((item.context, item.passage), None)) for item in pool.scored]
+    scored += [replace(item, hop_rank=rank) for item, rank in found if (item.context, item.passage) in ranks]
+    longer = Pool(scored, cosine_weight, by_words=True)
+    longer.fused[: len(pool.fused)] = pool.fused
+    least = min(cosines.values(), default=0.0)
+    hop = [cosines.get((item.context, item.passage), least) for item in scored]
+    longer.fused = second_hop(longer.fused, longer.combination, hop, first)
+    return longer
+
+
+def _beside(passage: int) -> list[int]:
+    """Return the passages before and after one in its source, whether there are any or not."""
+    return [other for other in (passage - 1, passage + 1) if other >> SERIAL_BITS == passage >> SERIAL_BITS]
+
+
+def _opening(text: str) -> str:
+    """Return the beginning of a text, of characters that stand for a whole word or syllable half as many."""
+    weight = 0
+    for at, char in enumerate(text):
+        weight += 2 if char >= "\u2e80" else 1
+        if weight > HOP_CHARS:
+            return text[:at]
+    return text
 
 
 def _ranks(union: Sequence[Scored], score: Callable[[Scored], float | None], most: int) -> dict[int, int]:
@@ -286,11 +438,11 @@ def _ranks(union: Sequence[Scored], score: Callable[[Scored], float | None], mos
 
 def _places(item: Scored, score: float, rank: int | None) -> tuple[LaneRank, ...]:
     """Return the places of a passage in the lanes, the fused one first where both ran."""
-    places = []
-    if rank is not None:
-        places.append(LaneRank(HYBRID, rank, score))
+    places = [] if rank is None else [LaneRank(HYBRID, rank, score)]
     if item.lexical_rank is not None:
         places.append(LaneRank(LEXICAL, item.lexical_rank, item.bm25))
     if item.vector_rank is not None:
         places.append(LaneRank(VECTOR, item.vector_rank, item.cosine or 0.0))
+    if item.hop_rank is not None:
+        places.append(LaneRank(HOP, item.hop_rank))
     return tuple(places)

@@ -131,6 +131,35 @@ async def passage_rows(
     return [PassageRow(*row) for row in rows]
 
 
+async def cues(connection: Connection, tenant: UUID, context: UUID, passages: Sequence[int]) -> list[int]:
+    """Return those of the passages that are cues of a recording, ascending."""
+    rows = await connection.fetch(
+        "SELECT passage_id FROM passage WHERE tenant_id = $1 AND context_id = $2 AND passage_id = ANY ($3::bigint[]) "
+        "AND kind = 'cue' ORDER BY passage_id",
+        tenant,
+        context,
+        list(passages),
+    )
+    return [row[0] for row in rows]
+
+
+async def opening(connection: Connection, tenant: UUID, context: UUID, passage: int, chars: int) -> str:
+    """Return the first ``chars`` characters of a passage; nothing where it is gone."""
+    text: str | None = await connection.fetchval(
+        """
+        SELECT left(convert_from(
+          substring(c.content FROM p.start_byte::int + 1 FOR (p.end_byte - p.start_byte)::int), 'UTF8'), $4)
+        FROM passage p JOIN source_content c USING (tenant_id, context_id, source_id)
+        WHERE p.tenant_id = $1 AND p.context_id = $2 AND p.passage_id = $3
+        """,
+        tenant,
+        context,
+        passage,
+        chars,
+    )
+    return text or ""
+
+
 async def target_passages(
     connection: Connection, tenant: UUID, contexts: Sequence[UUID], paths: Sequence[str], anchors: Sequence[str | None]
 ) -> list[int | None]:

@@ -52,11 +52,15 @@ class EmptyReason(StrEnum):
 
 
 class Lane(StrEnum):
-    """A lane that a request can ask for by itself: hint entries, passages by words, passages by meaning."""
+    """A lane that a request can ask for: hint entries, passages by words, by meaning, and by a second hop.
+
+    The second hop searches once more by meaning, with the opening of the best passage added to the question.
+    """
 
     HINTS = "hints"
     LEXICAL = "lexical"
     VECTOR = "vector"
+    HOP = "hop"
 
 
 class BudgetRequest(Struct, frozen=True, rename="camel", kw_only=True):

@@ -236,8 +236,9 @@ class LookupService:
                 return result
 
     def _question(self, tenant: UUID, plan: Plan) -> Question:
-        patience = self._settings.embeddings_query_timeout_seconds
-        return Question(tenant, plan.query, self._embeddings, self._embedders, patience_seconds=patience)
+        return Question(
+            tenant, plan.query, embeddings=self._embeddings, embedders=self._embedders, settings=self._settings
+        )
 
     def _gatherer(
         self, tenant: UUID, plan: Plan, question: Question, skipped: dict[str, str], per_lane: int | None = None
@@ -320,7 +321,7 @@ class LookupService:
             return EmptyReason.LAYER_UNAVAILABLE
         if gathered.has_filtered_matches:
             return EmptyReason.FILTERED_OUT
-        return EmptyReason.BELOW_FLOOR if gathered.knows_a_term else EmptyReason.UNKNOWN_TERMS
+        return EmptyReason.BELOW_FLOOR if gathered.knows_a_term or not gathered.terms else EmptyReason.UNKNOWN_TERMS
 
     def _result(
         self,
