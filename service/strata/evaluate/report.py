@@ -17,6 +17,7 @@ from strata.evaluate.scale import Memory, Row
 
 _VECTORS = {
     "real": "vectors made by the embedder",
+    "mixed": "real vectors to 100,000 passages, beyond them synthetic ones, mixed from 2,048 real ones with noise",
     "synthetic": "synthetic vectors, mixed from 2,048 real ones with noise",
     "none": "no vectors",
 }

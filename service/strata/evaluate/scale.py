@@ -35,7 +35,10 @@ AGENT = "strata-bench"
 CLIENTS = (1, 4, 16)
 INSERT = 2_000
 
-VectorSource = Literal["real", "synthetic", "none"]
+VectorSource = Literal["real", "mixed", "synthetic", "none"]
+
+REAL_PASSAGES = 100_000
+"""As far as ``mixed`` embeds; beyond, vectors are synthetic."""
 
 
 Call: TypeAlias = tuple[str, str, tuple[Any, ...]]
@@ -171,12 +174,13 @@ class Scale:
         """Give every passage its vector; return vectors a second, the index included."""
         if self._source == "none":
             return 0.0
-        if self._source == "synthetic" and self._synthetic is None:
+        is_real = self._source == "real" or (self._source == "mixed" and self._have <= REAL_PASSAGES)
+        if not is_real and self._synthetic is None:
             bases = await base_vectors(await self._embedder(), self._corpus, self._subject.folder)
             self._synthetic = SyntheticVectors(bases)
         started = time.perf_counter()
         before = self._vectors
-        if self._source == "real":
+        if is_real:
             await self._subject.embed(CONTEXT)
             self._vectors = self._have
         else:

@@ -32,8 +32,16 @@ LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5
 """Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
 judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
 
-HYBRID_WEIGHTS = {**LANE_WEIGHTS, LEXICAL: 0.0, VECTOR: 0.0, HOP: 0.0}
-"""Weights where words and meaning were fused already: that one order of passages counts, not its parts."""
+HYBRID_WEIGHTS = {
+    **LANE_WEIGHTS,
+    LEXICAL: 0.0,
+    VECTOR: 0.0,
+    HOP: 0.0,
+    DERIVED_HINTS: 0.015,
+    WEAK_HINTS: 0.005,
+}
+"""Weights where words and meaning were fused already: that one order of passages counts, not its parts, and
+names that are no more than alike have little to add to it."""
 
 WHOLE_NAME = 0.95
 """Strength from which a hint's name is the whole question."""

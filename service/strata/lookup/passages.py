@@ -38,6 +38,9 @@ HOP_LEAD = 0.2
 HOP_CHARS = 200
 """How much of the first passage is added to the question; more finds nothing more."""
 
+HOP_EVIDENCE = 10
+"""So many of what a second hop finds count as evidence, whatever they say of the question itself."""
+
 
 class Scored(Struct, frozen=True):
     """A passage with its true score in both lanes, and its rank (from 1) in those that nominated it.
@@ -149,7 +152,7 @@ class PassageSearch:
                 pool = await self._hopped(pool)
         scored = pool.scored
         places = pool.places()
-        relevances = self._relevances([scored[at] for at in places])
+        relevances = self._judged([scored[at] for at in places])
         hits = []
         for rank, (at, relevance) in enumerate(zip(places, relevances, strict=True), 1):
             item = scored[at]
@@ -247,6 +250,20 @@ class PassageSearch:
                 (),
             )
             for rank, (item, relevance) in enumerate(zip(found, relevances, strict=True), 1)
+        ]
+
+    def _judged(self, ranked: Sequence[Scored]) -> list[float]:
+        """Return the relevances of the passages; what a second hop led to is evidence where it set out from some.
+
+        By itself the second step of a question may touch nothing that the question names.
+        """
+        relevances = self._relevances(ranked)
+        cutoffs = self._fit.cutoffs
+        if not relevances or relevances[0] < cutoffs.medium:
+            return relevances
+        return [
+            max(value, cutoffs.low) if item.hop_rank is not None and item.hop_rank <= HOP_EVIDENCE else value
+            for item, value in zip(ranked, relevances, strict=True)
         ]
 
     def _relevances(self, scored: Sequence[Scored]) -> list[float]:
