@@ -13,10 +13,10 @@ export OPENSPEC_TELEMETRY := 0
 export DO_NOT_TRACK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check lint types spec bench lock clean
+.PHONY: help install run test check lint types spec bench bench-peers lock clean
 
 help: ## List these commands
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## Prepare .venv from the lock file
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -37,7 +37,7 @@ lint: install ## Style, layers, lock files
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(VENV)/lint-imports
-	@if grep -nE '://' requirements.lock package-lock.json; then echo "error: a lock file names a host." >&2; exit 1; fi
+	@if grep -nE '://' requirements.lock benchmarks/peers/requirements.lock package-lock.json; then echo "error: a lock file names a host." >&2; exit 1; fi
 
 types: install ## Strict types
 	@$(PY) -m mypy
@@ -53,12 +53,25 @@ bench: install ## Measure quality and speed (DATA=folder of judged sets)
 	@test -n "$(DATA)" || { echo "error: name a folder of judged sets in BEIR layout: make bench DATA=..." >&2; exit 2; }
 	@$(PY) -m strata.evaluate.bench --data "$(DATA)" $(ARGS)
 
-lock: install ## Renew requirements.lock and package-lock.json
+bench-peers: install .venv-peers/.ready ## Measure beside other libraries on Postgres (DATA=... as for bench)
+	@test -n "$(DATA)" || { echo "error: name a folder of judged sets in BEIR layout: make bench-peers DATA=..." >&2; exit 2; }
+	@$(PY) -m benchmarks.peers.bench --data "$(DATA)" $(ARGS)
+
+# An environment of their own: what they need is nothing that Strata should install.
+.venv-peers/.ready: benchmarks/peers/requirements.lock
+	@echo "installing the packages of $< into .venv-peers"
+	@$(PY) -m uv venv --quiet --clear --python $(PY) .venv-peers
+	@$(PY) -m uv pip install --quiet --python .venv-peers/bin/python --require-hashes -r $<
+	@touch $@
+
+lock: install ## Renew the lock files
 	@$(PY) -m uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-header --no-annotate \
 		--upgrade --quiet --output-file requirements.lock
+	@$(PY) -m uv pip compile benchmarks/peers/requirements.in --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate --upgrade --quiet --output-file benchmarks/peers/requirements.lock
 	@npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved --no-audit --no-fund --loglevel=error
 	@node .ci/strip-lock.mjs
 
 clean: ## Remove what was built here; STRATA_HOME stays as it is
-	@rm -rf .venv node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .schemathesis
+	@rm -rf .venv .venv-peers node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .schemathesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

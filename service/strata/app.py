@@ -96,7 +96,7 @@ def served_app() -> Litestar:
 
 def _attach(app: Litestar, services: Services) -> None:
     app.state.services = services
-    app.state.health = Health(services.settings, services.database)
+    app.state.health = Health(services.settings, services.database, services.embedders.describe)
 
 
 def _dependencies() -> dict[str, Provide]:

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from strata.embeddings.service import EmbeddingService
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
+from strata.lanes.vector.tuning import verify_settings
 from strata.lookup.service import LookupService
+from strata.platform import telemetry
 from strata.platform.database import Database
 from strata.platform.embedded import EmbeddedPostgres
+from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.schema import HEAD_REVISION, current_revision, require_current
 from strata.providers.embeddings.embedders import Embedders
 from strata.settings import Settings
@@ -48,7 +51,7 @@ class Services:
 
 def compose(settings: Settings, database: Database, *, embedders: Embedders | None = None) -> Services:
     """Wire the services over an open database; ``embedders`` stand in for those of the settings, and are closed too."""
-    embedders = embedders or Embedders(settings)
+    embedders = embedders or Embedders(settings, observe=telemetry.count_query_vector)
     contexts = ContextService(database)
     hints = HintService(database, contexts)
     embeddings = EmbeddingService(database, settings, contexts, embedders)
@@ -104,7 +107,8 @@ async def open_services(settings: Settings, *, migrate_embedded: bool = True) ->
     """Open database and services for one process.
 
     The embedded database is ours alone, so it is migrated on the way; a database by URL must be
-    current already, else ``schema_outdated`` says to run ``strata migrate``.
+    current already, else ``schema_outdated`` says to run ``strata migrate``. Where embeddings are on,
+    ``database_setup`` names a setting of vector searches that the server does not take.
     """
     async with open_database(settings) as database:
         async with database.owner() as connection:
@@ -115,6 +119,9 @@ async def open_services(settings: Settings, *, migrate_embedded: bool = True) ->
             await require_current(connection, database.dsn)
         services = compose(settings, database)
         try:
+            if services.embeddings.is_on:
+                async with database.work(DEFAULT_TENANT) as unit:
+                    await verify_settings(unit, settings)
             yield services
         finally:
             await services.close()

@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     relevance_high: Annotated[float, Meta(ge=0, le=1)] | None = None
     relevance_medium: Annotated[float, Meta(ge=0, le=1)] | None = None
     relevance_floor: Annotated[float, Meta(ge=0, le=1)] | None = None
-    candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 64
+    candidates_per_lane: Annotated[int, Meta(ge=10, le=1000)] = 48
     trace_query: Literal["text", "hash", "none"] = "text"
     trace_commit: Literal["async", "sync"] = "async"
     trace_grouped: bool = False
@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embeddings_cache_entries: Annotated[int, Meta(ge=0)] = 4096
     embeddings_workers: Annotated[int, Meta(ge=0, le=64)] = 1
     second_hop: Literal["auto", "on", "off"] = "auto"
-    vector_exact_limit: Annotated[int, Meta(ge=0)] = 20_000
+    vector_exact_limit: Annotated[int, Meta(ge=0)] = 10_000
     vector_ef_search: Annotated[int, Meta(ge=10, le=1000)] = 200
 
 

@@ -142,7 +142,7 @@ async def test_the_rest_api_says_how_a_context_is_embedded(settings, embedding_s
 async def test_a_server_starts_and_stops_its_workers(settings, database, embedder, monkeypatch):
     composed = compose(settings, database, embedders=WordEmbedders(WordEmbedder()))
     await ingest(composed, "text")
-    monkeypatch.setattr("strata.services.Embedders", lambda _settings: WordEmbedders(embedder))
+    monkeypatch.setattr("strata.services.Embedders", lambda _settings, **_: WordEmbedders(embedder))
     app = create_app(settings)
     async with app.lifespan():
         services = app.state.services

@@ -13,7 +13,7 @@ import pytest
 from embedding_support import WordEmbedder, WordEmbedders, check_vectors
 from strata.embeddings.service import EmbeddingService
 from strata.embeddings.worker import EmbeddingWorker
-from strata.errors import EMBEDDING_UNAVAILABLE, StrataError
+from strata.errors import EMBEDDING_REFUSED, EMBEDDING_UNAVAILABLE, StrataError
 from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.work import WorkPolicy
 from strata.sources.model import DocumentInput
@@ -108,6 +108,65 @@ async def test_while_the_provider_is_down_nothing_counts_as_poison(services, emb
     embedder.is_down = False
     assert (await embeddings.run(DEFAULT_TENANT)).embedded == 2
     await check_vectors(services, DEFAULT_TENANT)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_provider_that_refuses_the_key_or_the_model_poisons_no_text(
+    services, embeddings, embedder, monkeypatch, status
+):
+    await ingest(services, *(f"text {n}" for n in range(40)))
+    calls = []
+
+    async def refusing(texts):
+        calls.append(len(texts))
+        raise StrataError(EMBEDDING_REFUSED, f"The test server answered {status}.", extra={"providerStatus": status})
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(embedder, "embed_passages", refusing)
+        for _ in range(HASTY.max_attempts + 1):
+            with pytest.raises(StrataError) as raised:
+                await embeddings.run(DEFAULT_TENANT)
+            assert (raised.value.kind, raised.value.extra) == (EMBEDDING_REFUSED, {"providerStatus": status})
+    # No text is tried alone: it is the fault of none.
+    assert min(calls) > 1
+    assert [(item["is_failed"], item["attempts"]) for item in await items(services)] == [(False, 0)] * 2
+    status_view = await embeddings.context_status(DEFAULT_TENANT, "c")
+    assert (status_view.failures, status_view.spaces[0].waiting) == ([], 2)
+    assert (await embeddings.run(DEFAULT_TENANT)).embedded == 40
+    await check_vectors(services, DEFAULT_TENANT)
+
+
+async def test_a_text_that_is_refused_with_another_status_is_poison(services, embeddings, embedder, monkeypatch):
+    await ingest(services, "good", "bad")
+    embed = embedder.embed_passages
+
+    async def refusing(texts):
+        if any("bad" in text for text in texts):
+            raise StrataError(EMBEDDING_REFUSED, "The test server answered 400.", extra={"providerStatus": 400})
+        return await embed(texts)
+
+    monkeypatch.setattr(embedder, "embed_passages", refusing)
+    report = await embeddings.run(DEFAULT_TENANT)
+    assert (report.embedded, report.failed) == (1, 1)
+
+
+async def test_a_refused_key_at_the_opening_is_an_outage(services, embeddings, embedders, monkeypatch):
+    await ingest(services, "text")
+
+    async def refusing():
+        raise StrataError(EMBEDDING_REFUSED, "The test server answered 401.", extra={"providerStatus": 401})
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(embedders, "configured", refusing)
+        with pytest.raises(StrataError) as raised:
+            await embeddings.run(DEFAULT_TENANT)
+        assert raised.value.kind is EMBEDDING_REFUSED
+        step = await embeddings._worker().step(DEFAULT_TENANT)
+        while not step.taken:
+            await asyncio.sleep(0.02)
+            step = await embeddings._worker().step(DEFAULT_TENANT)
+        assert step.outage is not None
+    assert (await embeddings.run(DEFAULT_TENANT)).embedded == 1
 
 
 async def test_ingest_succeeds_while_the_embedder_cannot_be_opened_and_the_space_comes_later(

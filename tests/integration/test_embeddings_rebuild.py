@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+from uuid import uuid4
 
 import asyncpg
 import msgspec
 import pytest
 
 from embedding_support import WordEmbedder, WordEmbedders, bag_of_words, check_vectors
+from strata.embeddings import upkeep
 from strata.embeddings.service import EmbeddingService
-from strata.errors import CONFLICT, StrataError
+from strata.embeddings.upkeep import Upkeep
+from strata.errors import CONFLICT, DATABASE_UNAVAILABLE, StrataError
 from strata.lanes.vector.index import SpaceRef, VectorIndex
-from strata.lanes.vector.index_repository import index_is_valid, index_name
+from strata.lanes.vector.index_repository import index_is_valid, index_name, rebuild_index
 from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.work import WorkPolicy
@@ -235,6 +238,126 @@ async def test_an_index_is_built_anew_when_much_was_removed(services, indexing):
     await indexing.run(DEFAULT_TENANT)
     space = (await indexing.context_status(DEFAULT_TENANT, "c")).spaces[0]
     assert (space.is_indexed, space.removed, space.vectors) == (True, 0, 89)
+
+
+async def test_an_index_with_much_removed_is_built_anew_beside_the_one_that_answers(
+    services, indexing, database, monkeypatch
+):
+    await ingest(services, *(f"text number {n}" for n in range(100)))
+    await indexing.run(DEFAULT_TENANT)
+    space = (await indexing.context_status(DEFAULT_TENANT, "c")).spaces[0]
+    before = await node(database, space.id)
+    stood = []
+
+    async def watched(owner, space_id, dimension, **options):
+        stood.append(await valid(database, space_id))
+        view = (await indexing.context_status(DEFAULT_TENANT, "c")).spaces[0]
+        stood.append(view.is_indexed)
+        return await rebuild_index(owner, space_id, dimension, **options)
+
+    monkeypatch.setattr(upkeep, "rebuild_index", watched)
+    for n in range(9):
+        await services.sources.delete(DEFAULT_TENANT, "c", f"{n}.txt")
+    await indexing.run(DEFAULT_TENANT)
+    # 9 of 91 are less than a tenth.
+    assert (stood, await node(database, space.id)) == ([], before)
+    await services.sources.delete(DEFAULT_TENANT, "c", "9.txt")
+    await indexing.run(DEFAULT_TENANT)
+    assert stood == [True, True]
+    after = (await indexing.context_status(DEFAULT_TENANT, "c")).spaces[0]
+    assert (after.is_indexed, after.removed, after.vectors) == (True, 0, 90)
+    assert await node(database, space.id) != before
+
+
+async def test_a_rebuild_of_an_index_that_fails_leaves_the_old_one_to_answer(services, indexing, database, monkeypatch):
+    await ingest(services, *(f"text number {n}" for n in range(60)))
+    await indexing.run(DEFAULT_TENANT)
+
+    async def failing(*_, **__):
+        raise StrataError(DATABASE_UNAVAILABLE, "The test server is gone.")
+
+    monkeypatch.setattr(upkeep, "rebuild_index", failing)
+    await services.sources.delete_all(DEFAULT_TENANT, "c", prefix="1")
+    await indexing.run(DEFAULT_TENANT)
+    space = (await indexing.context_status(DEFAULT_TENANT, "c")).spaces[0]
+    assert (space.is_indexed, space.removed, await valid(database, space.id)) == (True, 11, True)
+
+
+async def node(database, space_id):
+    """The file that an index lies in: another after every build."""
+    async with database.work(DEFAULT_TENANT) as connection:
+        return await connection.fetchval("SELECT pg_relation_filenode($1::text::regclass)", index_name(space_id))
+
+
+async def vector_indexes(dsn):
+    owner = await asyncpg.connect(dsn)
+    try:
+        rows = await owner.fetch(
+            "SELECT indexrelid::regclass::text FROM pg_index "
+            "WHERE indrelid = 'passage_vector'::regclass AND NOT indisprimary ORDER BY 1"
+        )
+    finally:
+        await owner.close()
+    return [row[0] for row in rows]
+
+
+async def test_the_indexes_of_deleted_contexts_are_dropped_some_a_round(services, indexing, dsn, monkeypatch):
+    await ingest(services, *(f"text number {n}" for n in range(60)))
+    await indexing.run(DEFAULT_TENANT)
+    kept = index_name((await indexing.context_status(DEFAULT_TENANT, "c")).spaces[0].id)
+    documents = [DocumentInput(content=f"text number {n}", path=f"{n}.txt") for n in range(50)]
+    for name in ("d", "e", "f"):
+        await services.sources.ingest(DEFAULT_TENANT, name, documents)
+    await indexing.run(DEFAULT_TENANT)
+    stray = [index_name((await indexing.context_status(DEFAULT_TENANT, name)).spaces[0].id) for name in "def"]
+    assert await vector_indexes(dsn) == sorted([kept, *stray])
+    for name in "def":
+        await services.contexts.delete(DEFAULT_TENANT, name)
+    # One that a failed rebuild left goes with its index.
+    owner = await asyncpg.connect(dsn)
+    left = f"{stray[0]}_ccnew"
+    await owner.execute(f"CREATE INDEX {left} ON passage_vector (passage_id) WHERE space_id = 0")
+    await owner.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass", left)
+    await owner.close()
+    monkeypatch.setattr(upkeep, "_STRAYS_PER_ROUND", 2)
+    await indexing.run(DEFAULT_TENANT, "c")
+    assert len(await vector_indexes(dsn)) == 5
+    await indexing.run(DEFAULT_TENANT)
+    assert await vector_indexes(dsn) == sorted([kept, stray[2]])
+    await indexing.run(DEFAULT_TENANT)
+    assert await vector_indexes(dsn) == [kept]
+
+
+async def test_the_index_of_another_tenants_space_is_no_stray(services, indexing, database, dsn):
+    other = uuid4()
+    owner = await asyncpg.connect(dsn)
+    await owner.execute("INSERT INTO tenant (tenant_id, name) VALUES ($1, 'other')", other)
+    await services.sources.ingest(other, "c", [DocumentInput(content=f"text {n}", path=f"{n}.txt") for n in range(60)])
+    await indexing.run(other)
+    indexes = await vector_indexes(dsn)
+    assert len(indexes) == 1
+    await indexing.run(DEFAULT_TENANT)
+    assert await vector_indexes(dsn) == indexes
+    role = await owner.fetchval("SELECT 'strata_login_' || pg_backend_pid()")
+    await owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'limited'")
+    try:
+        # An owner that row-level security binds sees no space at all, and drops nothing.
+        await owner.execute(f"GRANT strata_app TO {role}")
+        for table in ("passage_vector", "embedding_space"):
+            await owner.execute(f"ALTER TABLE {table} OWNER TO {role}")
+        bound = Database(re.sub(r"//([^@/]*@)?", f"//{role}:limited@", dsn, count=1), database._settings)
+        await Upkeep(bound, services.contexts, exact_limit=50, is_on=True).run(DEFAULT_TENANT)
+        await bound.close()
+        assert await vector_indexes(dsn) == indexes
+        await services.contexts.delete(other, "c")
+        await Upkeep(database, services.contexts, exact_limit=50, is_on=True).run(DEFAULT_TENANT)
+        assert await vector_indexes(dsn) == []
+    finally:
+        for table in ("passage_vector", "embedding_space"):
+            await owner.execute(f"ALTER TABLE {table} OWNER TO CURRENT_USER")
+        await owner.execute(f"DROP OWNED BY {role}")
+        await owner.execute(f"DROP ROLE {role}")
+        await owner.close()
 
 
 async def test_an_index_that_a_crash_left_invalid_is_built_anew(services, indexing, database, dsn):

@@ -8,10 +8,12 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from embedding_support import WordEmbedders
 from strata.app import CONTROLLERS, create_app
 from strata.errors import CATALOGUE
 from strata.platform.logging import setup_logging
 from strata.platform.openapi import error_page
+from strata.services import compose
 from strata.settings import load_settings
 
 pytestmark = pytest.mark.database
@@ -331,11 +333,29 @@ async def test_health_has_springs_shape(client):
     assert response.headers["content-type"].startswith("application/vnd.spring-boot.actuator.v3+json")
     body = response.json()
     assert body["status"] == "UP"
-    assert set(body["components"]) == {"db", "diskSpace", "livenessState", "ping", "readinessState", "schema"}
+    names = {"db", "diskSpace", "embedder", "livenessState", "ping", "readinessState", "schema"}
+    assert set(body["components"]) == names
     assert body["groups"] == ["liveness", "readiness"]
     assert (await client.get("/actuator/health/db")).json()["status"] == "UP"
     assert (await client.get("/actuator/info")).json()["app"]["name"] == "strata"
     assert "health" in (await client.get("/actuator")).json()["_links"]
+
+
+async def test_an_embedder_that_fails_makes_no_server_unhealthy(database, settings, embedder):
+    embedders = WordEmbedders(embedder)
+    services = compose(settings, database, embedders=embedders)
+    async with connect(create_app(settings, services=services)) as client:
+        known = (await client.get("/actuator/health/embedder")).json()
+        assert known == {
+            "status": "UP",
+            "details": {"mode": "folder", "model": "words", "isOpen": True, "breaker": None},
+        }
+        embedders.can_open = False
+        alone = await client.get("/actuator/health/embedder")
+        assert (alone.status_code, alone.json()["status"]) == (200, "UNKNOWN")
+        whole = await client.get("/actuator/health")
+        assert (whole.status_code, whole.json()["status"]) == (200, "UP")
+    await services.close()
 
 
 async def test_readiness_drops_while_the_server_drains(client, tmp_path, monkeypatch):

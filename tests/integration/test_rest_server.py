@@ -50,6 +50,7 @@ async def served(dsn, home, tmp_path, **settings):
         "STRATA_HOME": str(home),
         "STRATA_DATABASE_URL": dsn,
         "STRATA_PORT": "0",
+        "STRATA_EMBEDDINGS": "none",
         "STRATA_MAX_REQUEST_SECONDS": "1.5",
         **settings,
     }

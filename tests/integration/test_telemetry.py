@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 import structlog
 from litestar import Litestar, get
@@ -18,14 +19,18 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from embedding_support import WordEmbedders
 from strata.app import create_app
 from strata.errors import CONTEXT_NOT_FOUND, DATABASE_UNAVAILABLE, StrataError
 from strata.platform import telemetry
 from strata.platform.border import guard
+from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.logging import redact, setup_logging
 from strata.platform.problems import EXCEPTION_HANDLERS
+from strata.providers.embeddings.local import LOCAL_SPACE
 from strata.services import compose
 from strata.settings import load_settings
+from strata.sources.model import DocumentInput
 
 ROOT = Path(__file__).parents[2]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -171,6 +176,29 @@ def test_stages_lanes_and_calls_are_measured(reader):
     key = (("status", "SUCCESS"), ("surface", "REST"))
     assert found["strata.lookup.duration"][key].sum == pytest.approx(0.004)
     assert found["strata.invocations"][(*key, ("tool", "lookup"))].value == 1
+
+
+async def test_vectors_of_passages_and_of_questions_are_counted(reader, settings, database, embedder):
+    services = compose(settings, database, embedders=WordEmbedders(embedder))
+    documents = [DocumentInput(content=f"text {n}", path=f"{n}.txt") for n in range(40)]
+    await services.sources.ingest(DEFAULT_TENANT, "c", documents)
+    await services.embeddings.run(DEFAULT_TENANT)
+    await services.close()
+    for is_hit in (False, True, True):
+        telemetry.count_query_vector(is_hit)
+    found = points(reader)
+    assert found["strata.embeddings.passages"][()].value == 40
+    asked = found["strata.embeddings.queries"]
+    assert {cache: point.value for ((_, cache),), point in asked.items()} == {"hit": 2, "miss": 1}
+
+
+async def test_services_count_the_vectors_of_questions_that_their_embedder_makes(reader, settings, database):
+    services = compose(msgspec.structs.replace(settings, embeddings="local"), database)
+    space = msgspec.structs.replace(LOCAL_SPACE, model="another")
+    with pytest.raises(StrataError):
+        await services.embedders.query_vector(space, "asked")
+    await services.close()
+    assert points(reader)["strata.embeddings.queries"][(("cache", "miss"),)].value == 1
 
 
 def test_spans_and_metrics_reach_an_otlp_collector(plain, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from scenario_support import CALLER, ask, doc, put, sources
 from strata.errors import StrataError
-from strata.lookup.schemas import EmptyReason
+from strata.lookup.schemas import EmptyReason, Lane, LookupRequest
 from strata.platform.ids import DEFAULT_TENANT
 from strata.sources.model import DocumentInput
 from strata.traces.schemas import Stage
@@ -116,17 +116,12 @@ async def test_near_copies_leave_room_for_the_different_answer(services):
 
 
 async def test_the_same_file_in_two_tenants_is_two_documents(services, dsn):
-    other = uuid4()
-    owner = await asyncpg.connect(dsn)
-    await owner.execute("INSERT INTO tenant (tenant_id, name) VALUES ($1, 'other')", other)
-    await owner.close()
+    other = await other_tenant(dsn)
     same = [DocumentInput(content="# Shared\n\nThe very same bytes.", path="same.md")]
     for tenant in (DEFAULT_TENANT, other):
         await services.sources.ingest(tenant, "kb", same)
     await services.sources.delete(DEFAULT_TENANT, "kb", "same.md")
     assert (await ask(services, "same bytes", context="kb")).found is False
-    from strata.lookup.schemas import LookupRequest
-
     kept = await services.lookup.lookup(other, LookupRequest(query="same bytes", context="kb"), CALLER)
     assert sources(kept) == ["same.md"]
 
@@ -265,3 +260,65 @@ async def test_replacing_while_asking_never_shows_half_a_document(services):
             assert len(result.evidence_blocks) + result.omitted.total >= 5
 
     await asyncio.gather(replace(), look())
+
+
+async def other_tenant(dsn):
+    tenant = uuid4()
+    owner = await asyncpg.connect(dsn)
+    await owner.execute("INSERT INTO tenant (tenant_id, name) VALUES ($1, 'other')", tenant)
+    await owner.close()
+    return tenant
+
+
+async def vector_counts(services, tenant):
+    async with services.database.work(tenant) as connection:
+        return list(
+            await connection.fetchrow(
+                "SELECT (SELECT count(*) FROM passage_vector), (SELECT count(*) FROM embedding_space), "
+                "(SELECT count(*) FROM work)"
+            )
+        )
+
+
+async def test_the_context_of_another_tenant_gives_no_text_by_its_vectors_either(embedding_services, dsn):
+    services, other = embedding_services, await other_tenant(dsn)
+    await services.sources.ingest(other, "theirs", [DocumentInput(content="The quokka sleeps.", path="q.md")])
+    await services.embeddings.run(other)
+    foreign = str((await services.contexts.get(other, "theirs")).id)
+    await put(services, doc("mine.md", "The zebra runs."))
+    await services.embeddings.run(DEFAULT_TENANT)
+    for ref in ("theirs", foreign):
+        for call in (
+            ask(services, "quokka", context=ref, lanes=[Lane.VECTOR]),
+            services.embeddings.context_status(DEFAULT_TENANT, ref),
+            services.embeddings.run(DEFAULT_TENANT, ref),
+            services.embeddings.rebuild(DEFAULT_TENANT, ref),
+        ):
+            with pytest.raises(StrataError) as raised:
+                await call
+            assert raised.value.code == "context_not_found"
+            assert "quokka" not in raised.value.detail
+    nearest = await ask(services, "The quokka sleeps.", lanes=[Lane.VECTOR], top_k=50)
+    assert sources(nearest) == ["mine.md"]
+
+
+async def test_the_same_document_in_two_tenants_has_vectors_spaces_and_work_of_each(embedding_services, dsn):
+    services, other = embedding_services, await other_tenant(dsn)
+    same = [DocumentInput(content="# Shared\n\nThe very same bytes.", path="same.md")]
+    for tenant in (DEFAULT_TENANT, other):
+        await services.sources.ingest(tenant, "kb", same)
+    assert await vector_counts(services, DEFAULT_TENANT) == await vector_counts(services, other) == [0, 0, 1]
+    await services.embeddings.run(DEFAULT_TENANT)
+    assert await vector_counts(services, DEFAULT_TENANT) == [1, 1, 0]
+    assert await vector_counts(services, other) == [0, 0, 1]
+    request = LookupRequest(query="the very same bytes", context="kb", lanes=[Lane.VECTOR, Lane.LEXICAL])
+    mine, theirs = [await services.lookup.lookup(tenant, request, CALLER) for tenant in (DEFAULT_TENANT, other)]
+    assert (sources(mine), mine.vector_coverage) == (["same.md"], 1.0)
+    assert (sources(theirs), theirs.vector_coverage) == (["same.md"], 0.0)
+    await services.embeddings.run(other)
+    await services.sources.delete(DEFAULT_TENANT, "kb", "same.md")
+    assert await vector_counts(services, DEFAULT_TENANT) == [0, 1, 0]
+    assert await vector_counts(services, other) == [1, 1, 0]
+    kept = await services.lookup.lookup(other, request, CALLER)
+    assert (sources(kept), kept.vector_coverage) == (["same.md"], 1.0)
+    assert "L1_VECTOR:1" in kept.evidence_blocks[0].hit_reasons

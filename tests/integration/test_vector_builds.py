@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from strata.errors import StrataError
-from strata.lanes.vector import index_repository, repository
+from strata.lanes.vector import index_repository, repository, tuning
 from strata.lanes.vector.index import Eligible, Plan, SpaceRef
 from strata.lanes.vector.index_repository import IndexState
 from strata.lanes.vector.tuning import search_settings, verify_settings
@@ -19,6 +19,7 @@ from strata.platform import doctor_vectors
 from strata.platform.database import APPLICATION_ROLE
 from strata.platform.doctor import Status
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import open_services
 from vector_support import PER_SOURCE, SPACE, Lane, found, ids, made, passage, truth
 
 pytestmark = pytest.mark.database
@@ -256,6 +257,31 @@ async def test_a_setting_that_does_not_take_is_an_error_that_names_it(database, 
     assert wrong.value.code == "database_setup"
     assert named in wrong.value.detail
     assert "pgvector 0." in wrong.value.detail
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"hnsw.iterative_scan": "sideways"}, "hnsw.iterative_scan = sideways"),
+        ({"hnsw.itinerant_scan": "on"}, "hnsw.itinerant_scan = on"),
+        ({"hnsw.ef_search": "100000"}, "hnsw.ef_search = 100000"),
+    ],
+)
+async def test_services_do_not_open_over_a_server_that_does_not_take_a_search_setting(
+    settings, monkeypatch, asked, named
+):
+    on = msgspec.structs.replace(settings, embeddings="local")
+    async with open_services(on):
+        pass
+    monkeypatch.setattr(tuning, "search_settings", lambda given: {**search_settings(given), **asked})
+    with pytest.raises(StrataError) as wrong:
+        async with open_services(on):
+            pass
+    assert wrong.value.code == "database_setup"
+    assert named in wrong.value.detail
+    # Who searches no vectors needs no such setting.
+    async with open_services(settings):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,14 @@ async def test_a_second_question_is_a_hit_and_its_vector_cannot_be_written():
         first[0] = 5
 
 
+async def test_an_observer_is_told_of_each_question():
+    told = []
+    queries = QueryVectors(8, 1, told.append)
+    for text in ("a", "a", "b"):
+        await queries.get(SPACE, text, embed())
+    assert told == [False, True, False]
+
+
 async def test_spaces_do_not_share_vectors():
     queries = QueryVectors(8, 1)
     await queries.get(b"a", "q", embed(1.0))

@@ -28,6 +28,7 @@ _REASONS = {
     "L1_RANK": "place {} of the passages",
     "L1_LEXICAL": "place {} by words",
     "L1_VECTOR": "place {} by meaning",
+    "L1_HOP": "place {} by a second hop",
     "L1_GRAPH": "place {} in the graph",
     "CATEGORY_FILTER": "category {}",
     "CATEGORY_FILTER_RELAXED": "outside the category asked for",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from strata.embeddings import queue_repository, repository
+from strata.embeddings import passage_repository, queue_repository, repository, upkeep_repository
 from strata.embeddings.background import Background
 from strata.embeddings.carry import NOTHING_CARRIED, Carried, KeyedPassage, matched
 from strata.embeddings.model import (
@@ -96,7 +96,7 @@ class EmbeddingService:
         """Return the passages of sources that are about to be replaced, where some space may hold their vectors."""
         if not serials or not await repository.open_spaces(connection, tenant, context):
             return []
-        return await repository.keyed_passages(connection, tenant, context, serials)
+        return await passage_repository.keyed_passages(connection, tenant, context, serials)
 
     async def replace(
         self,
@@ -115,10 +115,10 @@ class EmbeddingService:
             return NOTHING_CARRIED
         moved: dict[int, set[int]] = {}
         if remembered:
-            stored = await repository.keyed_passages(connection, tenant, context, list(successors.values()))
+            stored = await passage_repository.keyed_passages(connection, tenant, context, list(successors.values()))
             pairs = matched(remembered, stored, successors)
             spaces = [space_id for space_id, _ in await repository.open_spaces(connection, tenant, context)]
-            moved = await repository.move_vectors(connection, tenant, context, spaces, pairs) if pairs else {}
+            moved = await passage_repository.move_vectors(connection, tenant, context, spaces, pairs) if pairs else {}
         await self._remove(connection, tenant, context, list(successors), moved)
         return Carried(moved)
 
@@ -267,7 +267,7 @@ class EmbeddingService:
         failures: dict[UUID, list[Failure]] = {}
         for failure in await queue_repository.failures(connection, tenant, context):
             failures.setdefault(failure.context_id, []).append(failure)
-        is_owner = await repository.owns_vectors(connection)
+        is_owner = await upkeep_repository.owns_vectors(connection)
         return [
             context_view(
                 row,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strata.embeddings.model import Failure, SpaceRow, WorkCounts
-from strata.embeddings.repository import index_statement
 from strata.embeddings.schemas import MAX_FAILURES, ConfiguredView, ContextEmbeddings, FailureView, SpaceView
 from strata.embeddings.upkeep import Facts, wants_index
+from strata.embeddings.upkeep_repository import index_statement
 from strata.knowledge.model import ContextRow
 from strata.providers.embeddings.embedders import EmbedderDescription
 

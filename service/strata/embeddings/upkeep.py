@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
+import asyncpg
 import structlog
 
-from strata.embeddings import queue_repository, repository
+from strata.embeddings import passage_repository, queue_repository, repository, upkeep_repository
 from strata.embeddings.model import FILL, SpaceRow, State, WorkCounts, fill_payload
 from strata.errors import CONTEXT_NOT_FOUND, StrataError
 from strata.knowledge.service import ContextService
-from strata.lanes.vector.index_repository import create_index, drop_index, index_is_valid
+from strata.lanes.vector.index_repository import create_index, drop_index, index_is_valid, rebuild_index
 from strata.lanes.vector.repository import delete_space as delete_some_vectors
 from strata.platform import work_repository
 from strata.platform.database import Connection, Database
 from strata.providers.embeddings.base import EmbeddingSpace
 
-REBUILD_SHARE = 5
+REBUILD_SHARE = 10
 """An index is built anew once more than one in so many of its vectors were removed."""
 
 _FAILED_SHARE = 100
 """A space takes over although one passage in so many could not be embedded."""
 
 _DROP_BATCH = 5_000
+_STRAYS_PER_ROUND = 16
 _TIMEOUT_SECONDS = 300.0
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +59,7 @@ class Facts:
 async def survey(connection: Connection, tenant: UUID, context: UUID | None = None) -> list[Facts]:
     """Return where one context stands, or all that have passages or spaces, by id; best in a snapshot."""
     spaces = await repository.spaces(connection, tenant, context)
-    passages = await repository.passage_counts(connection, tenant, context)
+    passages = await passage_repository.passage_counts(connection, tenant, context)
     work = await queue_repository.work_counts(connection, tenant, context)
     failures = await queue_repository.failures(connection, tenant, context)
     found = []
@@ -82,7 +85,7 @@ async def open_space(
 ) -> int | None:
     """Make a space and the work that fills it; None when the context has one of that state. Holds the context alone."""
     made = await repository.insert_space(connection, tenant, context, space, state)
-    last = await repository.last_passage(connection, tenant, context) if made is not None else None
+    last = await passage_repository.last_passage(connection, tenant, context) if made is not None else None
     if last is not None:
         await work_repository.add(connection, tenant, context, FILL, [fill_payload(made, last)])
     return made
@@ -111,6 +114,8 @@ class Upkeep:
             except StrataError as error:
                 if error.kind is not CONTEXT_NOT_FOUND:
                     raise
+        if context is None:
+            await self._drop_strays(tenant)
         return is_more
 
     async def _context(self, tenant: UUID, facts: Facts) -> bool:
@@ -145,7 +150,7 @@ class Upkeep:
             await self._contexts.hold(connection, tenant, context)
             await repository.lock_spaces(connection, tenant, context)
             vectors = await repository.recount(connection, tenant, context, space.space_id)
-            passages = (await repository.passage_counts(connection, tenant, context)).get(context, 0)
+            passages = (await passage_repository.passage_counts(connection, tenant, context)).get(context, 0)
             if vectors + facts.failed.get(space.space_id, 0) >= passages:
                 return vectors != space.vectors
             await work_repository.add(connection, tenant, context, FILL, [fill_payload(space.space_id)])
@@ -197,34 +202,68 @@ class Upkeep:
             await self._change_index(tenant, space, wants_index=True)
 
     async def _change_index(self, tenant: UUID, space: SpaceRow, *, wants_index: bool) -> None:
-        """Build or drop an index by the rights of the owner, while no other worker does."""
+        """Build, rebuild or drop an index by the rights of the owner, while no other worker does."""
         async with self._database.work(tenant) as connection:
-            is_owner = await repository.owns_vectors(connection)
+            is_owner = await upkeep_repository.owns_vectors(connection)
         if not is_owner:
             if not self._has_warned:
                 _log.warning("embeddings.index_needs_owner", space=space.space_id)
             self._has_warned = True
             return
         try:
-            async with (
-                # The lock is one transaction's, on a connection of its own: no index is built in a transaction,
-                # and a lock of a session would not pass a pool of connections.
-                self._database.owner() as guard,
-                guard.transaction(),
-                self._database.owner() as owner,
-            ):
-                if not await repository.claim_upkeep(guard, tenant, space.space_id):
+            async with self._claimed(tenant, space.space_id) as owner:
+                if owner is None:
                     return
-                if space.indexed_at is not None:
+                if wants_index:
+                    await self._build(owner, tenant, space)
+                else:
                     await self._set_indexed(tenant, space, is_indexed=False)
                     await drop_index(owner, space.space_id)
-                if wants_index:
-                    _log.info("embeddings.index_building", space=space.space_id, vectors=space.vectors)
-                    stands = await create_index(owner, space.space_id, space.space.dimension, vectors=space.vectors)
-                    await self._set_indexed(tenant, space, is_indexed=stands)
         except StrataError as error:
-            # Searches do without, and the next upkeep tries again.
+            # Searches go on as they were, and the next upkeep tries again.
             _log.warning("embeddings.index_not_changed", space=space.space_id, code=error.code, error=error.detail)
+
+    async def _build(self, owner: asyncpg.Connection, tenant: UUID, space: SpaceRow) -> None:
+        """Build the index of a space; one that stands answers until the new one does."""
+        _log.info("embeddings.index_building", space=space.space_id, vectors=space.vectors)
+        build = create_index if space.indexed_at is None else rebuild_index
+        stands = await build(owner, space.space_id, space.space.dimension, vectors=space.vectors)
+        await self._set_indexed(tenant, space, is_indexed=stands)
+
+    async def _drop_strays(self, tenant: UUID) -> None:
+        """Drop, one after the other, some of the indexes whose space went with its context.
+
+        Only where the login role sees past row-level security: else spaces of other tenants would seem gone.
+        """
+        async with self._database.work(tenant) as connection:
+            if not await upkeep_repository.stray_indexes(connection, 1):
+                return
+            if not await upkeep_repository.owns_vectors(connection):
+                return
+        try:
+            async with self._database.owner() as owner:
+                if not await upkeep_repository.sees_every_space(owner):
+                    return
+                strays = await upkeep_repository.stray_indexes(owner, _STRAYS_PER_ROUND)
+            for space_id in strays:
+                async with self._claimed(tenant, space_id) as owner:
+                    if owner is not None:
+                        await drop_index(owner, space_id)
+                        _log.info("embeddings.index_dropped", space=space_id)
+        except StrataError as error:
+            _log.warning("embeddings.index_not_dropped", code=error.code, error=error.detail)
+
+    @asynccontextmanager
+    async def _claimed(self, tenant: UUID, space_id: int) -> AsyncIterator[asyncpg.Connection | None]:
+        """Give an owner connection while this process alone looks after a space; None when another does."""
+        async with (
+            # The lock is one transaction's, on a connection of its own: no index is built in a transaction,
+            # and a lock of a session would not pass a pool of connections.
+            self._database.owner() as guard,
+            guard.transaction(),
+            self._database.owner() as owner,
+        ):
+            yield owner if await upkeep_repository.claim_upkeep(guard, tenant, space_id) else None
 
     async def _set_indexed(self, tenant: UUID, space: SpaceRow, *, is_indexed: bool) -> None:
         async with self._database.work(tenant) as connection:

@@ -9,7 +9,7 @@ from uuid import UUID
 import numpy as np
 import structlog
 
-from strata.embeddings import queue_repository, repository
+from strata.embeddings import passage_repository, queue_repository, repository
 from strata.embeddings.model import (
     EMBED,
     FILL,
@@ -27,7 +27,7 @@ from strata.embeddings.upkeep import open_space
 from strata.errors import CONTEXT_NOT_FOUND, EMBEDDING_REFUSED, EMBEDDING_UNAVAILABLE, StrataError
 from strata.knowledge.service import ContextService
 from strata.lanes.vector.repository import insert_vectors
-from strata.platform import work_repository
+from strata.platform import telemetry, work_repository
 from strata.platform.database import Connection, Database
 from strata.platform.work import WorkPolicy, WorkQueue
 from strata.platform.work_repository import Item
@@ -37,6 +37,8 @@ from strata.text.contextual import embedded_text
 _FILL_PASSAGES = 64 * ITEM_PASSAGES
 _UNSERVED_SECONDS = 60.0
 _STORE_TIMEOUT_SECONDS = 60.0
+_MISCONFIGURED = frozenset({401, 403, 404})
+"""Statuses of a provider that speak of the key, the address or the model, and of no text."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +48,8 @@ class Step:
     """What one step did.
 
     ``taken`` items were claimed; ``embedded`` and ``failed`` count passages. ``outage`` is why the provider
-    could not be had: the items went back uncounted. ``unserved`` are spaces that no embedder here makes.
+    could not be had, or would not have us: the items went back uncounted. ``unserved`` are spaces that no
+    embedder here makes.
     """
 
     taken: int = 0
@@ -54,6 +57,17 @@ class Step:
     failed: int = 0
     outage: StrataError | None = None
     unserved: set[int] = field(default_factory=set)
+
+
+def _is_outage(error: StrataError) -> bool:
+    """Tell whether no text would be embedded now: the provider is away, or its configuration wrong."""
+    is_misconfigured = error.kind is EMBEDDING_REFUSED and error.extra.get("providerStatus") in _MISCONFIGURED
+    return error.kind is EMBEDDING_UNAVAILABLE or is_misconfigured
+
+
+def _is_of_the_text(error: StrataError) -> bool:
+    """Tell whether it may be the text that was refused."""
+    return error.kind is EMBEDDING_REFUSED and not _is_outage(error)
 
 
 class _SpaceRetiredError(Exception):
@@ -129,7 +143,7 @@ class EmbeddingWorker:
                 await self._see_through(waiting[0], step)
             except StrataError as error:
                 self._outages += 1
-                step.outage = error if error.kind is EMBEDDING_UNAVAILABLE else None
+                step.outage = error if _is_outage(error) else None
                 rest = [item for group in waiting for item in group.items]
                 await self._queue.put_back(
                     tenant, rest, delay_seconds=self.wait_seconds(), error=f"{error.code}: {error.detail}"
@@ -157,7 +171,7 @@ class EmbeddingWorker:
         try:
             embedded = await _embed_all(embedder, passages)
         except StrataError as error:
-            if error.kind is not EMBEDDING_REFUSED:
+            if not _is_of_the_text(error):
                 raise
             await self._retry(group, f"{error.code}: {error.detail}", step)
         except Exception as error:  # noqa: BLE001  a defect must not end the worker, nor the item be lost
@@ -174,7 +188,7 @@ class EmbeddingWorker:
             if space is None or space.state == "retired":
                 return None, []
             ids = list(dict.fromkeys(wanted))
-            return space, await repository.texts(connection, group.tenant, group.context, group.space_id, ids)
+            return space, await passage_repository.texts(connection, group.tenant, group.context, group.space_id, ids)
 
     async def _retry(self, group: _Group, error: str, step: Step) -> None:
         """Give back items none of whose passages embed; count as failed those that are not tried again."""
@@ -212,6 +226,7 @@ class EmbeddingWorker:
                 raise
         else:
             step.embedded += stored
+            telemetry.count_embedded(stored)
             step.failed += len(refused)
 
     async def _fill(self, tenant: UUID, item: Item) -> Step:
@@ -227,7 +242,7 @@ class EmbeddingWorker:
             if error.kind is CONTEXT_NOT_FOUND:
                 return step
             self._outages += 1
-            step.outage = error if error.kind is EMBEDDING_UNAVAILABLE else None
+            step.outage = error if _is_outage(error) else None
             await self._fills.put_back(
                 tenant, [item], delay_seconds=self.wait_seconds(), error=f"{error.code}: {error.detail}"
             )
@@ -250,7 +265,7 @@ class EmbeddingWorker:
             await self._contexts.hold(connection, tenant, context)
             space = await repository.space(connection, tenant, context, space_id)
             if space is not None and space.state != "retired":
-                last, lacking = await repository.missing(
+                last, lacking = await passage_repository.missing(
                     connection,
                     tenant,
                     context,
@@ -276,7 +291,7 @@ class EmbeddingWorker:
 async def _put(connection: Connection, group: _Group, embedded: _Embedded) -> int:
     """Insert the vectors of passages whose source still stands, and count them; return how many are new."""
     serials = sorted({identifier >> SERIAL_BITS for identifier in embedded.ids})
-    live = await repository.lock_live(connection, group.tenant, group.context, serials)
+    live = await passage_repository.lock_live(connection, group.tenant, group.context, serials)
     kept = [place for place, identifier in enumerate(embedded.ids) if identifier >> SERIAL_BITS in live]
     ids = [embedded.ids[place] for place in kept]
     target = (connection, group.tenant, group.context, group.space_id)
@@ -309,7 +324,7 @@ async def _embed_all(embedder: Embedder, passages: Sequence[PassageText]) -> _Em
     try:
         return _Embedded(ids, await _embed(embedder, contents), {})
     except Exception as error:
-        if len(passages) == 1 or (isinstance(error, StrataError) and error.kind is not EMBEDDING_REFUSED):
+        if len(passages) == 1 or (isinstance(error, StrataError) and not _is_of_the_text(error)):
             raise
         good, rows, refused = await _one_by_one(embedder, ids, contents)
         if not good:
@@ -328,7 +343,7 @@ async def _one_by_one(
             rows.append(await _embed(embedder, [content]))
             good.append(identifier)
         except StrataError as error:
-            if error.kind is not EMBEDDING_REFUSED:
+            if not _is_of_the_text(error):
                 raise
             refused[identifier] = f"{error.code}: {error.detail}"
         except Exception as error:  # noqa: BLE001  whatever one text brings out, the others go on

@@ -101,7 +101,7 @@ def _lane_order(candidate: Candidate) -> tuple[int, str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Fused scores, and what gave them: the part of the words, what BM25 was divided by, what a cosine of 1 is worth."""
+    """Fused scores and what gave them: the words' part, what BM25 was divided by, what a cosine of 1 is worth."""
 
     fused: list[float]
     words: list[float]

@@ -37,6 +37,7 @@ HYBRID_WEIGHTS = {
     LEXICAL: 0.0,
     VECTOR: 0.0,
     HOP: 0.0,
+    EXPANDED: 0.015,
     DERIVED_HINTS: 0.015,
     WEAK_HINTS: 0.005,
 }

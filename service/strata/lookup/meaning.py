@@ -55,6 +55,7 @@ class Question:
         self._text = text
         self._patience = settings.embeddings_query_timeout_seconds
         self._second_hop = settings.second_hop
+        self._asked: dict[EmbeddingSpace, asyncio.Future[Vectors]] = {}
         self._embeddings = embeddings
         self._embedders = embedders
 
@@ -76,11 +77,17 @@ class Question:
                 embedder = await self._embedders.configured()
             if embedder is None:
                 return
-            vector = asyncio.ensure_future(self._embedders.query_vector(embedder.space, self._text))
+            vector = self._ask(embedder.space)
             if is_remote:
                 await vector
-            else:
-                vector.add_done_callback(_seen)
+
+    def _ask(self, space: EmbeddingSpace) -> asyncio.Future[Vectors]:
+        """Return the call for the question's vector in a space, the same one each time."""
+        vector = self._asked.get(space)
+        if vector is None:
+            vector = self._asked[space] = asyncio.ensure_future(self._embedders.query_vector(space, self._text))
+            vector.add_done_callback(_seen)
+        return vector
 
     async def follow(self, space: EmbeddingSpace, opening: str) -> Vectors:
         """Return the vector of the question with the opening of a passage added to it."""
@@ -105,7 +112,7 @@ class Question:
         with telemetry.stage("embed_query"):
             for context, space in usable.items():
                 try:
-                    vector = await self._embedders.query_vector(space.space, self._text)
+                    vector = await asyncio.shield(self._ask(space.space))
                 except StrataError as error:
                     return Meanings({}, error.detail, error.code)
                 found[context] = Meaning(space, vector)
@@ -113,6 +120,6 @@ class Question:
 
 
 def _seen(vector: asyncio.Future[Vectors]) -> None:
-    """Take note of a failure: whoever asks for the vector gets it anew."""
+    """Take note of a failure, also where nobody asks for the vector any more."""
     if not vector.cancelled():
         vector.exception()

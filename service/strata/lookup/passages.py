@@ -29,7 +29,7 @@ from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm
 from strata.traces.schemas import LaneTrace
 
-HEAD = 64
+HEAD = 48
 """Passages of each lane that set the scale of the fusion and come first in it, however many are asked for."""
 
 HOP_LEAD = 0.2

@@ -114,9 +114,14 @@ def _completeness(
             unseen,
         ),
         (
+            level is RelevanceLevel.MEDIUM,
+            Completeness.PARTIAL,
+            "An answer is likely among the first three blocks; read them before relying on one.",
+        ),
+        (
             level is not RelevanceLevel.HIGH,
             Completeness.PARTIAL,
-            "The evidence covers the question in part; check it, or ask about the missing part by itself.",
+            "The blocks touch the question and may not answer it; ask more precisely, or about one part by itself.",
         ),
     )
     return next(((hint, message) for holds, hint, message in rules if holds), (Completeness.COMPLETE, None))

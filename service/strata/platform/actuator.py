@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.openapi import documented
 from strata.platform.schema import HEAD_REVISION, require_current
 from strata.platform.telemetry import VERSION
+from strata.providers.embeddings.embedders import EmbedderDescription
 from strata.settings import Settings
 
 ACTUATOR_JSON = "application/vnd.spring-boot.actuator.v3+json"
@@ -33,6 +35,7 @@ _SCHEMA_SECONDS = 30.0
 
 Component = dict[str, Any]
 
+_FAILING = ("DOWN", "OUT_OF_SERVICE")
 _GROUPS = ["liveness", "readiness"]
 _UNHEALTHY = {
     "503": {
@@ -50,10 +53,14 @@ def is_draining() -> bool:
 
 @dataclass(slots=True)
 class Health:
-    """The state of this process and of what it needs; ``revision`` is that of the schema."""
+    """The state of this process and of what it needs.
+
+    ``embedder`` says what is configured, ``revision`` is that of the schema.
+    """
 
     settings: Settings
     database: Database
+    embedder: Callable[[], EmbedderDescription]
     _schema_checked_at: float = field(default=float("-inf"))
     revision: str = HEAD_REVISION
 
@@ -86,6 +93,16 @@ class Health:
         details = {"total": usage.total, "free": usage.free, "threshold": MIN_FREE_BYTES, "path": str(path)}
         return _up(**details, exists=True) if usage.free >= MIN_FREE_BYTES else {"status": "DOWN", "details": details}
 
+    def embedder_state(self) -> Component:
+        """Return what is known of the embedder; never DOWN: lookups answer by words without it.
+
+        UNKNOWN when it could not be opened, or its endpoint failed so often that it is left alone.
+        """
+        found = self.embedder()
+        is_troubled = found.error is not None or found.breaker == "open"
+        details = {"mode": found.mode, "model": found.model, "isOpen": found.is_open, "breaker": found.breaker}
+        return {"status": "UNKNOWN" if is_troubled else "UP", "details": details}
+
     def readiness_state(self) -> Component:
         """Return OUT_OF_SERVICE from the moment the server is told to stop."""
         return {"status": "OUT_OF_SERVICE" if is_draining() else "UP"}
@@ -107,6 +124,7 @@ class Health:
         return {
             "db": db,
             "diskSpace": self.disk_space(),
+            "embedder": self.embedder_state(),
             "livenessState": {"status": "UP"},
             "ping": {"status": "UP"},
             "readinessState": self.readiness_state(),
@@ -126,7 +144,7 @@ def _down(error: BaseException, **details: Any) -> Component:
 
 def _answer(components: dict[str, Component], *, details: bool, groups: bool = False) -> Response[dict[str, Any]]:
     statuses = {component["status"] for component in components.values()}
-    status = next((name for name in ("DOWN", "OUT_OF_SERVICE") if name in statuses), "UP")
+    status = next((name for name in _FAILING if name in statuses), "UP")
     body: dict[str, Any] = {"status": status}
     if details:
         body["components"] = components
@@ -234,7 +252,7 @@ class ActuatorController(Controller):
         found = (await health.everything()).get(component)
         if found is None:
             raise StrataError(ROUTE_NOT_FOUND, "There is no such health component.")
-        return _json(found, 200 if found["status"] == "UP" else 503)
+        return _json(found, 503 if found["status"] in _FAILING else 200)
 
     @get(
         "/actuator/info",

@@ -85,6 +85,8 @@ class _Instruments:
     lane: metrics.Histogram
     request: metrics.Histogram
     invocations: metrics.Counter
+    passages_embedded: metrics.Counter
+    query_vectors: metrics.Counter
 
 
 @dataclass(slots=True)
@@ -110,6 +112,12 @@ def _instruments(provider: metrics.MeterProvider) -> _Instruments:
         lane=seconds("strata.lane.duration", "One retrieval lane."),
         request=seconds("http.server.request.duration", "One HTTP request."),
         invocations=meter.create_counter("strata.invocations", unit="{call}", description="Calls of tools, by status."),
+        passages_embedded=meter.create_counter(
+            "strata.embeddings.passages", unit="{passage}", description="Vectors of passages stored."
+        ),
+        query_vectors=meter.create_counter(
+            "strata.embeddings.queries", unit="{query}", description="Vectors of questions asked for, by cache."
+        ),
     )
 
 
@@ -276,6 +284,17 @@ def record_request(seconds: float, *, method: str, route: str, status: int) -> N
 def count_invocation(*, tool: str, surface: str, status: str) -> None:
     """Count one call of a tool in ``strata.invocations``."""
     _state.instruments.invocations.add(1, {"tool": tool, "surface": surface, "status": status})
+
+
+def count_embedded(passages: int) -> None:
+    """Count vectors that were stored in ``strata.embeddings.passages``."""
+    if passages:
+        _state.instruments.passages_embedded.add(passages)
+
+
+def count_query_vector(is_hit: bool) -> None:  # noqa: FBT001 - a callback of one argument
+    """Count one vector of a question in ``strata.embeddings.queries``."""
+    _state.instruments.query_vectors.add(1, {"cache": "hit" if is_hit else "miss"})
 
 
 def current_ids() -> tuple[str, str]:

@@ -48,10 +48,16 @@ class Embedders:
     """The embedders of one process: the configured one, and those that stored vectors need.
 
     Opening is lazy, happens once, and goes on when who asked for it gives up; a failure is remembered
-    for five seconds. For one event loop.
+    for five seconds. ``observe`` is told of each question whether its vector was cached. For one event loop.
     """
 
-    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        observe: Callable[[bool], None] | None = None,
+    ) -> None:
         self._settings = settings
         self._mode = _mode(settings)
         self._folder = Path(settings.embeddings).expanduser()
@@ -62,7 +68,9 @@ class Embedders:
         self._endpoint: Endpoint | None = None
         self._opening_endpoint = threading.Lock()
         self._is_closed = False
-        self._queries = QueryVectors(settings.embeddings_cache_entries, settings.embeddings_query_timeout_seconds)
+        self._queries = QueryVectors(
+            settings.embeddings_cache_entries, settings.embeddings_query_timeout_seconds, observe
+        )
 
     @property
     def mode(self) -> Mode:

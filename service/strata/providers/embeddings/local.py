@@ -38,7 +38,7 @@ _MAX_THREADS = 8
 class LocalEmbedder:
     """Embeds in threads of this process; opened by :meth:`open_local` or :meth:`open_folder`.
 
-    Passages have a pool of threads, questions a thread of their own, so that a question does not wait
+    Passages have a pool of threads, questions a pool of their own, so that a question does not wait
     behind a batch. Embedders of the same folder share one model and its threads.
     """
 
@@ -144,8 +144,8 @@ class _Engine:
         self._key = key
         self.users = 0
         self.model = OnnxModel(key[0])
-        self.passages = ThreadPoolExecutor(passage_threads(), "strata-passages")
-        self.questions = ThreadPoolExecutor(1, "strata-questions")
+        self.passages = ThreadPoolExecutor(embedding_threads(), "strata-passages")
+        self.questions = ThreadPoolExecutor(embedding_threads(), "strata-questions")
 
     @classmethod
     def acquire(cls, folder: Path, revision: str) -> _Engine:
@@ -168,8 +168,8 @@ class _Engine:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def passage_threads() -> int:
-    """Return how many passages are embedded at once: one on each core that this process may use, up to 8."""
+def embedding_threads() -> int:
+    """Return how many texts are embedded at once: one on each core that this process may use, up to 8."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MAX_THREADS)
 

@@ -19,11 +19,15 @@ class _Call:
 
 
 class QueryVectors:
-    """Keeps the ``entries`` vectors used last; 0 keeps none. A failure is not kept. For one event loop."""
+    """Keeps the ``entries`` vectors used last; 0 keeps none. A failure is not kept. For one event loop.
 
-    def __init__(self, entries: int, timeout_seconds: float) -> None:
+    ``observe`` is called for each question, with whether no embedder had to be called for it alone.
+    """
+
+    def __init__(self, entries: int, timeout_seconds: float, observe: Callable[[bool], None] | None = None) -> None:
         self._entries = entries
         self._timeout = timeout_seconds
+        self._observe = observe
         self._kept: OrderedDict[bytes, Vectors] = OrderedDict()
         self._calls: dict[bytes, _Call] = {}
         self.hits = 0
@@ -43,14 +47,12 @@ class QueryVectors:
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
-            self.hits += 1
+            self._count(is_hit=True)
             return kept
         call = self._calls.get(key)
+        self._count(is_hit=call is not None)
         if call is None:
-            self.misses += 1
             call = self._calls[key] = _Call(asyncio.ensure_future(self._embed(key, embed)))
-        else:
-            self.hits += 1
         call.waiting += 1
         try:
             async with asyncio.timeout(self._timeout):
@@ -73,6 +75,12 @@ class QueryVectors:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _count(self, *, is_hit: bool) -> None:
+        self.hits += is_hit
+        self.misses += not is_hit
+        if self._observe is not None:
+            self._observe(is_hit)
 
     async def _embed(self, key: bytes, embed: Callable[[], Awaitable[Vectors]]) -> Vectors:
         vector = await embed()

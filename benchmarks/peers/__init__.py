@@ -1,0 +1,1 @@
+"""Strata beside three retrieval libraries on Postgres, in one run: ``make bench-peers``."""
