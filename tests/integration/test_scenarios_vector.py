@@ -444,3 +444,23 @@ async def test_the_command_line_asks_one_lane(meaning):
     wrong = strata("smell")
     assert wrong.returncode == 2
     assert b"--lane" in wrong.stderr
+
+
+async def test_what_a_dropped_category_adds_ranks_after_what_it_holds(meaning):
+    await put(
+        meaning,
+        doc("a.md", "# Leave\n\nStaff may stay at home for thirty days each year.\n", category="hr"),
+        doc("b.md", "# Holiday\n\nEmployees get thirty days of holiday each year.\n", category="news"),
+    )
+    await embed(meaning)
+    result = await ask(meaning, "how many days of holiday do employees get?", category="hr", top_k=2, layers=["L1"])
+    assert sources(result) == ["a.md", "b.md"]
+    ranks = [{place.lane: place.rank for place in block.lane_ranks} for block in result.evidence_blocks]
+    assert [rank["hybrid"] for rank in ranks] == [1, 2]
+    assert "CATEGORY_FILTER_RELAXED" in result.evidence_blocks[1].hit_reasons
+
+
+async def test_a_call_that_leaves_meaning_out_is_not_told_of_its_coverage(meaning):
+    await put(meaning, PARAPHRASE)
+    result = await ask(meaning, "thirty days at home each year", lanes=[Lane.LEXICAL])
+    assert result.vector_coverage is None

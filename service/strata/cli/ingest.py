@@ -67,11 +67,11 @@ def ingest(
         raise base.bad_option("--workers", "--workers is at least 1.")
     given = {"category": category, "tags": tags or [], "language": language}
 
-    async def take(services: Services) -> tuple[IngestReport, RunReport | None, float]:
+    async def take(services: Services) -> tuple[IngestReport, RunReport | None, float | None]:
         report = await run_ingest(services, context, paths, prune=prune, workers=workers, given=given)
-        if report.context_id is None:
-            return report, None, 1.0
-        run = await _embed(services, str(report.context_id)) if embed and services.embeddings.is_on else None
+        if report.context_id is None or not services.embeddings.is_on:
+            return report, None, None
+        run = await _embed(services, str(report.context_id)) if embed else None
         status = await services.embeddings.context_status(DEFAULT_TENANT, str(report.context_id))
         return report, run, status.coverage
 

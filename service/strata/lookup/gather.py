@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from uuid import UUID
 
+from msgspec import structs
+
 from strata.evidence.model import Candidate, LaneRank, Layer
 from strata.hints.matching import HintGuidance, HintMatch, guidance
 from strata.hints.service import HintService
@@ -56,7 +58,7 @@ TEXT_WINDOW = 16
 class Gathered:
     """What the lanes brought, and what they learned on the way.
 
-    ``coverage`` is the share of the contexts' passages that have a vector, None where embeddings are off.
+    ``coverage`` is the share of the contexts' passages that have a vector, None where nobody asked for them.
     ``failures`` holds the error code of each lane that should have run and could not. ``fit`` is what
     fusion and relevance were fitted to.
     """
@@ -199,7 +201,7 @@ class Gatherer:
                 gathered.lanes[VECTOR] = LaneTrace(ran=False, reason=found.reason)
                 if found.failure is not None:
                     gathered.failures[VECTOR] = found.failure
-        if HOP in self.skipped or not self._question.may_follow:
+        if VECTOR not in lanes or HOP in self.skipped or not self._question.may_follow:
             lanes.discard(HOP)
         gathered.fit = self._fits.of([meaning.active.space for meaning in meanings.values()])
         return PassageSearch(
@@ -232,11 +234,12 @@ class Gatherer:
             relaxed = await search.find(self._plan.source_filter, ("CATEGORY_FILTER_RELAXED",))
             extra = [hit for hit in relaxed if (hit.context, hit.passage) not in known]
             gathered.is_relaxed = bool(extra)
-            hits = (hits + extra)[: 2 * self._per_lane]
+            hits = (hits + _after(hits, extra))[: 2 * self._per_lane]
         gathered.knows_a_term = search.knows_a_term
         if not hits and not base.is_empty and (gathered.knows_a_term or VECTOR in search.lanes):
             gathered.has_filtered_matches = bool(await search.find(SourceFilter(), ()))
-        gathered.coverage = search.coverage if self._question.is_enabled else None
+        if self._question.is_enabled and VECTOR in self._plan.lanes and VECTOR not in gathered.failures:
+            gathered.coverage = search.coverage
         gathered.lanes.update(search.traces)
         return hits
 
@@ -389,6 +392,14 @@ def _distinct(*lists: Sequence[Hit]) -> list[Hit]:
     for hit in chain.from_iterable(lists):
         unique.setdefault((hit.context, hit.passage), hit)
     return list(unique.values())
+
+
+def _after(hits: Sequence[Hit], extra: Sequence[Hit]) -> list[Hit]:
+    """Return the hits of a further search with their ranks behind those of the first, in every lane."""
+    return [
+        structs.replace(hit, places=tuple(structs.replace(place, rank=place.rank + len(hits)) for place in hit.places))
+        for hit in extra
+    ]
 
 
 def _ms(started: float) -> float:
