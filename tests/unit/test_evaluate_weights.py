@@ -10,7 +10,7 @@ from strata.evaluate.fitting import Question
 from strata.evaluate.samples import Kind, Sample
 from strata.evaluate.weights import GRID, fit_weight, ranked, ranked_by_words
 from strata.lookup.fit import Signals
-from strata.lookup.passages import CandidateSignals, Scored
+from strata.lookup.pool import CandidateSignals, Scored
 from strata.lookup.relevance import Cutoffs
 
 CONTEXT = UUID(int=1)

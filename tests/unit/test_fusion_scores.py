@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata.evidence.fusion import HOP_OFFSET, linear_combination, second_hop, with_neighbours
-from strata.lookup.passages import HEAD, Pool, Scored
+from strata.lookup.pool import HEAD, Pool, Scored
 
 CONTEXT = UUID(int=1)
 BM25 = st.floats(0, 60, allow_nan=False)

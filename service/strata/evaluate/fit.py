@@ -17,7 +17,7 @@ from strata.evaluate.scratch import Progress
 from strata.evaluate.service import EvaluateService
 from strata.evaluate.weights import FittedWeight, fit_weight, ranked, ranked_by_words
 from strata.lookup.fit import Fit, Fits, Signals
-from strata.lookup.passages import CandidateSignals
+from strata.lookup.pool import CandidateSignals
 from strata.lookup.relevance import Cutoffs
 from strata.settings import Settings
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.evaluate.beir import Query, sources_within
-from strata.lookup.passages import CandidateSignals
+from strata.lookup.pool import CandidateSignals
 from strata.lookup.schemas import MAX_QUERY_CHARS, BudgetRequest, Filters, Lane, LookupRequest, LookupResult
 from strata.lookup.service import Caller, LookupService
 from strata.traces.schemas import Surface

@@ -14,7 +14,7 @@ from strata.evaluate.beir import JudgedSet, Query, load_judged_set, relevant, sa
 from strata.evaluate.lanes import Asker
 from strata.evaluate.scratch import Progress
 from strata.evaluate.service import EvaluateService
-from strata.lookup.passages import CandidateSignals
+from strata.lookup.pool import CandidateSignals
 from strata.providers.embeddings.base import EmbeddingSpace
 
 MOST = 400

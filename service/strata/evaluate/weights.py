@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from strata.evaluate.metrics import ndcg_at
 from strata.evaluate.samples import Kind, Sample
-from strata.lookup.passages import CandidateSignals, Pool, Scored
+from strata.lookup.pool import CandidateSignals, Pool, Scored
 
 GRID = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 24.0, 28.0, 32.0, 48.0, 64.0)
 """Weights tried. At 16 a cosine that is .0625 higher makes up for the best BM25 of a middling question."""

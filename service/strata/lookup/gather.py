@@ -39,7 +39,8 @@ from strata.lookup.candidates import (
 )
 from strata.lookup.fit import DEFAULT_FIT, Fit, Fits
 from strata.lookup.meaning import Meaning, Question
-from strata.lookup.passages import CandidateSignals, PassageSearch, Scored
+from strata.lookup.passages import PassageSearch
+from strata.lookup.pool import CandidateSignals, Scored
 from strata.lookup.repository import PassageRow, SourceFilter
 from strata.lookup.request import Plan
 from strata.platform import telemetry

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from strata.embeddings.model import ActiveSpace
-from strata.evidence.fusion import linear_combination, second_hop, with_neighbours
+from strata.evidence.fusion import with_neighbours
 from strata.evidence.model import LaneRank
 from strata.knowledge.model import ContextRow
 from strata.lanes.lexical.index import LexicalHit, LexicalHits, LexicalIndex
 from strata.lanes.lexical.segment import SERIAL_BITS
 from strata.lanes.vector.index import Eligible, SpaceRef, VectorIndex
 from strata.lookup import repository
-from strata.lookup.candidates import HOP, HYBRID, LEXICAL, VECTOR, Hit
+from strata.lookup.candidates import HOP, LEXICAL, VECTOR, Hit
 from strata.lookup.fit import Fit, Signals
 from strata.lookup.meaning import Meaning
+from strata.lookup.pool import Pool, Scored, places_of, ranks_of, with_hop
 from strata.lookup.repository import SourceFilter
 from strata.platform import telemetry
 from strata.platform.database import Connection
@@ -28,9 +28,6 @@ from strata.providers.embeddings.base import EmbeddingSpace, Vectors
 from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm
 from strata.traces.schemas import LaneTrace
-
-HEAD = 48
-"""Passages of each lane that set the scale of the fusion and come first in it, however many are asked for."""
 
 HOP_LEAD = 0.2
 """How far the first passage must stand out, in fused scores, for a second hop to be worth its time."""
@@ -40,64 +37,6 @@ HOP_CHARS = 200
 
 HOP_EVIDENCE = 10
 """So many of what a second hop finds count as evidence, whatever they say of the question itself."""
-
-
-class Scored(Struct, frozen=True):
-    """A passage with its true score in both lanes, and its rank (from 1) in those that nominated it.
-
-    ``order`` is the place of its context among those asked; ``bm25`` is 0 where it holds no term,
-    ``ideal`` the most that a passage of its context could score on the question, ``cosine`` None where it
-    has no vector, ``coverage`` the share of the question's idf mass that it holds.
-    """
-
-    order: int
-    context: UUID
-    passage: int
-    bm25: float
-    ideal: float
-    cosine: float | None
-    coverage: float
-    lexical_rank: int | None = None
-    vector_rank: int | None = None
-    hop_rank: int | None = None
-
-    @property
-    def is_head(self) -> bool:
-        """Whether it is among the first of a lane."""
-        ranks = (self.lexical_rank, self.vector_rank, self.hop_rank)
-        return any(rank is not None and rank <= HEAD for rank in ranks)
-
-
-class CandidateSignals(Struct, frozen=True):
-    """What the lanes know of a passage of one source."""
-
-    source: str
-    scored: Scored
-
-
-class Pool:
-    """The passages of one search with their fused scores. ``by_words`` False leaves words out of those."""
-
-    def __init__(self, scored: Sequence[Scored], cosine_weight: float | None, *, by_words: bool) -> None:
-        self.scored = list(scored)
-        self.combination = linear_combination(
-            [item.bm25 if by_words else 0.0 for item in scored],
-            [item.cosine for item in scored],
-            cosine_weight,
-            [item.is_head for item in scored],
-        )
-        self.fused = self.combination.fused
-
-    def places(self) -> list[int]:
-        """Return the places of the passages, best first.
-
-        What only a deeper search nominates comes after the heads: it must not change who is first.
-        """
-        scored, fused = self.scored, self.fused
-        return sorted(
-            range(len(scored)),
-            key=lambda at: (not scored[at].is_head, -fused[at], scored[at].order, scored[at].passage),
-        )
 
 
 class PassageSearch:
@@ -157,7 +96,7 @@ class PassageSearch:
         for rank, (at, relevance) in enumerate(zip(places, relevances, strict=True), 1):
             item = scored[at]
             self._known[item.context, item.passage] = relevance
-            ranks = _places(item, pool.fused[at], rank if is_hybrid else None)
+            ranks = places_of(item, pool.fused[at], rank if is_hybrid else None)
             hits.append(Hit(item.context, item.passage, ranks, relevance, reasons))
         return hits
 
@@ -167,8 +106,8 @@ class PassageSearch:
         for order, context in enumerate(self._contexts):
             eligible = await self._eligible(context.context_id, source_filter)
             union += await self._in_context(order, context.context_id, eligible)
-        lexical = _ranks(union, lambda item: item.bm25 if item.lexical_rank else None, self._depth)
-        vector = _ranks(union, lambda item: item.cosine if item.vector_rank else None, self._depth)
+        lexical = ranks_of(union, lambda item: item.bm25 if item.lexical_rank else None, self._depth)
+        vector = ranks_of(union, lambda item: item.cosine if item.vector_rank else None, self._depth)
         return [
             replace(item, lexical_rank=lexical.get(at), vector_rank=vector.get(at))
             for at, item in enumerate(union)
@@ -214,9 +153,9 @@ class PassageSearch:
                 other = self._meanings.get(context.context_id)
                 if other is not None and other.active.space == meaning.active.space:
                     found += await self._hop_in(order, context.context_id, vector, pool, cosines)
-            ranks = _ranks(found, lambda item: cosines[item.context, item.passage], self._depth)
+            ranks = ranks_of(found, lambda item: cosines[item.context, item.passage], self._depth)
             done(len(ranks))
-        return _with_hop(
+        return with_hop(
             pool, first, [(found[at], rank) for at, rank in ranks.items()], cosines, self._fit.cosine_weight
         )
 
@@ -411,25 +350,6 @@ class _Searched:
         return Scored(order, context, hit.passage_id, hit.score, self._ideal, cosine, share)
 
 
-def _with_hop(
-    pool: Pool,
-    first: int,
-    found: Sequence[tuple[Scored, int]],
-    cosines: Mapping[tuple[UUID, int], float],
-    cosine_weight: float | None,
-) -> Pool:
-    """Return the pool with what a second hop found, each with its rank there, and the scores that follow."""
-    ranks = {(item.context, item.passage): rank for item, rank in found}
-    scored = [replace(item, hop_rank=ranks.pop((item.context, item.passage), None)) for item in pool.scored]
-    scored += [replace(item, hop_rank=rank) for item, rank in found if (item.context, item.passage) in ranks]
-    longer = Pool(scored, cosine_weight, by_words=True)
-    longer.fused[: len(pool.fused)] = pool.fused
-    least = min(cosines.values(), default=0.0)
-    hop = [cosines.get((item.context, item.passage), least) for item in scored]
-    longer.fused = second_hop(longer.fused, longer.combination, hop, first)
-    return longer
-
-
 def _beside(passage: int) -> list[int]:
     """Return the passages before and after one in its source, whether there are any or not."""
     return [other for other in (passage - 1, passage + 1) if other >> SERIAL_BITS == passage >> SERIAL_BITS]
@@ -443,23 +363,3 @@ def _opening(text: str) -> str:
         if weight > HOP_CHARS:
             return text[:at]
     return text
-
-
-def _ranks(union: Sequence[Scored], score: Callable[[Scored], float | None], most: int) -> dict[int, int]:
-    """Return the rank of the passages that have a score, by their place in the union; ``most`` of them."""
-    known = [
-        (-value, item.order, item.passage, at) for at, item in enumerate(union) if (value := score(item)) is not None
-    ]
-    return {at: rank for rank, (_, _, _, at) in enumerate(sorted(known)[:most], 1)}
-
-
-def _places(item: Scored, score: float, rank: int | None) -> tuple[LaneRank, ...]:
-    """Return the places of a passage in the lanes, the fused one first where both ran."""
-    places = [] if rank is None else [LaneRank(HYBRID, rank, score)]
-    if item.lexical_rank is not None:
-        places.append(LaneRank(LEXICAL, item.lexical_rank, item.bm25))
-    if item.vector_rank is not None:
-        places.append(LaneRank(VECTOR, item.vector_rank, item.cosine or 0.0))
-    if item.hop_rank is not None:
-        places.append(LaneRank(HOP, item.hop_rank))
-    return tuple(places)

@@ -26,7 +26,7 @@ from strata.lookup.candidates import HINTS, LEXICAL, VECTOR
 from strata.lookup.fit import Fits
 from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
 from strata.lookup.meaning import Question
-from strata.lookup.passages import CandidateSignals
+from strata.lookup.pool import CandidateSignals
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Verdict, judge
 from strata.lookup.request import Plan, as_parameter, decode_query, decode_request, plan_lookup
