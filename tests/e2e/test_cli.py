@@ -32,7 +32,7 @@ pytestmark = pytest.mark.database
 
 def environment(home, **changes):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("STRATA_", "OTEL_"))}
-    return kept | {"STRATA_HOME": str(home), "PYTHONWARNINGS": "default"} | changes
+    return kept | {"STRATA_HOME": str(home), "STRATA_EMBEDDINGS": "none", "PYTHONWARNINGS": "default"} | changes
 
 
 def strata(home, *words, code=ExitCode.OK, given=None, **changes):
@@ -104,7 +104,7 @@ def test_a_lookup_finds_evidence_and_cites_its_bytes(home):
 
 def test_a_lookup_reads_well_in_a_pipe(home):
     out, error = strata(home, "lookup", "-", "-c", "handbook", given=b"How long is parental leave?\n")
-    assert re.search(r"^(HIGH|MEDIUM) relevance, ", out)
+    assert re.search(r"^(HIGH|MEDIUM|LOW) relevance, ", out)
     assert re.search(r"^ 1  Leave", out, re.MULTILINE)
     assert re.search(r"^    leave.md:\d+-\d+$", out, re.MULTILINE)
     assert "sixteen weeks" in out
@@ -216,6 +216,17 @@ def test_a_judged_set_is_scored_and_leaves_no_context_behind(home, tmp_path):
     scores = document(home, "evaluate", "beir", tmp_path)
     assert scores["lookup"]["ndcg@10"] == 1
     assert not [view for view in document(home, "contexts", "list")["items"] if view["name"].startswith("evaluate")]
+
+
+def test_a_question_without_a_shared_word_is_answered_by_meaning(home, tmp_path):
+    (tmp_path / "leave.md").write_text("# Leave\n\nStaff may stay at home for thirty days each year.\n")
+    (tmp_path / "print.md").write_text("# Printers\n\nThe help desk replaces toner on the second floor.\n")
+    local = {"STRATA_EMBEDDINGS": "local"}
+    report = document(home, "ingest", tmp_path, "-c", "meaning", **local)
+    assert (report["embedded"], report["vectorCoverage"]) == (2, 1.0)
+    result = document(home, "lookup", "wie viel Urlaub haben Angestellte?", "-c", "meaning", **local)
+    assert result["evidenceBlocks"][0]["source"].endswith("leave.md")
+    assert "L1_VECTOR:1" in result["evidenceBlocks"][0]["hitReasons"]
 
 
 def test_ctrl_c_during_an_ingest_is_clean_and_the_next_run_goes_on(home, tmp_path):

@@ -28,7 +28,7 @@ async def url(dsn, home, tmp_path):
     script = tmp_path / "served.py"
     script.write_text(SCRIPT)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("STRATA_")}
-    environ |= {"STRATA_HOME": str(home), "STRATA_DATABASE_URL": dsn, "STRATA_PORT": "0"}
+    environ |= {"STRATA_HOME": str(home), "STRATA_DATABASE_URL": dsn, "STRATA_PORT": "0", "STRATA_EMBEDDINGS": "none"}
     with (tmp_path / "server.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(script), stdout=asyncio.subprocess.PIPE, stderr=log, env=environ

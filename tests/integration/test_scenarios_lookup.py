@@ -243,9 +243,10 @@ async def test_a_covered_question_with_nothing_cut_is_complete(services):
     assert (result.completeness_hint, result.completeness_message) == ("COMPLETE", None)
 
 
-async def test_a_cut_that_matters_makes_the_result_partial(services):
-    await put(services, AUDIT, doc("other.md", "# Other\n\nHere audit logs are rotated every night.\n"))
-    result = await ask(services, "audit logs", top_k=1)
+async def test_a_cut_that_matters_makes_the_result_partial(settings, database):
+    generous = compose(msgspec.structs.replace(settings, relevance_high=0.01, relevance_medium=0.005), database)
+    await put(generous, AUDIT, doc("other.md", "# Other\n\nHere audit logs are rotated every night.\n"))
+    result = await ask(generous, "audit logs", top_k=1)
     assert result.completeness_hint == "PARTIAL"
     assert "topK" in result.completeness_message
 

@@ -127,7 +127,7 @@ async def test_the_same_file_in_two_tenants_is_two_documents(services, dsn):
 
 
 async def test_the_stage_that_lost_a_gold_passage_can_be_named_in_sql_and_by_why(services, dsn):
-    """The gold passage is at lexical rank 50 or so: recalled, and cut by topK."""
+    """The gold passage is at lexical rank 40 or so: recalled, and cut by topK."""
     await put(
         services,
         *(
@@ -136,14 +136,14 @@ async def test_the_stage_that_lost_a_gold_passage_can_be_named_in_sql_and_by_why
         ),
     )
     result = await ask(services, "quokka", top_k=3)
-    gold = "d050.md"
+    gold = "d040.md"
     assert gold not in sources(result)
     owner = await asyncpg.connect(dsn)
     row = await owner.fetchrow(
         """
         SELECT o->>'reason' AS reason, (o->'laneRanks'->0->>'rank')::int AS rank
         FROM tool_invocation, jsonb_array_elements(retrieval_details->'omitted') AS o
-        WHERE id = $1 AND o->>'sourceKey' LIKE 'path:d050.md%'
+        WHERE id = $1 AND o->>'sourceKey' LIKE 'path:d040.md%'
         """,
         result.lookup_id,
     )
