@@ -224,7 +224,7 @@ def test_a_question_without_a_shared_word_is_answered_by_meaning(home, tmp_path)
     local = {"STRATA_EMBEDDINGS": "local"}
     report = document(home, "ingest", tmp_path, "-c", "meaning", **local)
     assert (report["embedded"], report["vectorCoverage"]) == (2, 1.0)
-    result = document(home, "lookup", "wie viel Urlaub haben Angestellte?", "-c", "meaning", **local)
+    result = document(home, "lookup", "How much holiday do employees get?", "-c", "meaning", **local)
     assert result["evidenceBlocks"][0]["source"].endswith("leave.md")
     assert "L1_VECTOR:1" in result["evidenceBlocks"][0]["hitReasons"]
 
