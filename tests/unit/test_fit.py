@@ -43,7 +43,7 @@ def test_a_bundled_fit_says_that_it_reaches_what_it_was_fitted_to(fit):
     assert left_out.medium_precision[1] >= 0.9
     assert all(high <= targets["unanswerable"] <= 0.02 for high, _, _ in left_out.unanswerable.values())
     assert left_out.unanswerable["foreign"][1] <= 0.02
-    assert len(fit.provenance.sets) == 12
+    assert len(fit.provenance.sets) == 11
 
 
 def test_an_answer_among_unrelated_passages_is_high_and_they_are_not():
