@@ -9,7 +9,7 @@ from embedding_support import WordEmbedder, WordEmbedders
 from scenario_support import CONTEXT, ask, doc, put, row_of, sources
 from strata.lookup.fit import DEFAULT_FIT
 from strata.lookup.relevance import Cutoffs
-from strata.lookup.schemas import Lane
+from strata.lookup.schemas import BudgetRequest, Lane
 from strata.platform.ids import DEFAULT_TENANT
 from strata.services import compose
 
@@ -34,10 +34,10 @@ SECOND_STEP = doc("people/oduya.md", "Miriam Oduya Haldorsen comes from Skarvik 
 ROADS = [doc(f"n/{n}.md", f"Road {n} leads past {n * 3} fields and {n * 7} barns.") for n in range(40)]
 
 
-async def two_steps(services, *, layers=("L1",), **asked):
+async def two_steps(services, *, layers=("L1",), expand=True, **asked):
     await put(services, FIRST_STEP, SECOND_STEP, *ROADS)
     await embed(services)
-    return await ask(services, TWO_STEPS, top_k=3, layers=list(layers), **asked)
+    return await ask(services, TWO_STEPS, top_k=3, layers=list(layers), expand=expand, **asked)
 
 
 async def test_the_second_step_of_a_question_is_found_by_what_the_first_passage_says(embedding_services):
@@ -84,6 +84,14 @@ async def test_lanes_without_hop_search_once(embedding_services):
     assert not any(place.lane == "hop" for block in result.evidence_blocks for place in block.lane_ranks)
 
 
+async def test_only_a_call_that_expands_takes_a_second_hop(embedding_services):
+    result = await two_steps(embedding_services, expand=None)
+    assert "people/oduya.md" not in sources(result)
+    assert "hop" not in (await row_of(embedding_services, result)).retrieval_details["lanes"]
+    under_budget = await ask(embedding_services, TWO_STEPS, layers=["L1"], budget=BudgetRequest(max_items=3))
+    assert sources(under_budget)[:2] == ["film/salt-road.md", "people/oduya.md"]
+
+
 async def test_the_setting_turns_the_second_hop_off(settings, database, embedder):
     off = compose(msgspec.structs.replace(settings, second_hop="off"), database, embedders=WordEmbedders(embedder))
     result = await two_steps(off)
@@ -96,7 +104,7 @@ async def test_without_a_passage_that_stands_out_there_is_no_second_hop(embeddin
     twins = [doc(f"t/{n}.md", f"The harbour crane lifts {n} crates a day.") for n in (7, 8)]
     await put(embedding_services, *twins)
     await embed(embedding_services)
-    result = await ask(embedding_services, "harbour crane crates")
+    result = await ask(embedding_services, "harbour crane crates", expand=True)
     lane = (await row_of(embedding_services, result)).retrieval_details["lanes"]["hop"]
     assert (lane["ran"], lane["reason"]) == (False, "no passage stands out")
 

@@ -29,7 +29,7 @@ RANKINGS: Final = {
 
 CALLS: Final = {
     "lookup": None,
-    "lookup_without_hints": (Lane.LEXICAL, Lane.VECTOR, Lane.HOP),
+    "lookup_without_hints": (Lane.LEXICAL, Lane.VECTOR),
     "lookup_lexical": (Lane.HINTS, Lane.LEXICAL),
 }
 """Whole calls, with the lanes that each asks for."""

@@ -145,18 +145,19 @@ def with_neighbours(score: float, neighbours: Sequence[float]) -> float:
     return (1 - NEIGHBOUR_SHARE) * score + NEIGHBOUR_SHARE * max(neighbours) if neighbours else score
 
 
-def second_hop(scores: Sequence[float], combination: Combination, cosines: Sequence[float], first: int) -> list[float]:
+def second_hop(
+    scores: Sequence[float], combination: Combination, cosines: Sequence[float | None], first: int
+) -> list[float]:
     """Return the scores after a second search, whose question has the text of the passage ``first`` added to it.
 
-    ``scores`` and ``combination`` are of the first round, ``cosines`` of the longer question. What that finds
-    enters ``HOP_OFFSET`` below the first passage at the highest, and no passage loses: each keeps the better
-    of its scores.
+    ``scores`` and ``combination`` are of the first round, ``cosines`` of the longer question, None for what it
+    did not find. What it found enters ``HOP_OFFSET`` below the first passage at the highest, and no passage
+    loses: each keeps the better of its scores.
     """
-    weight = combination.cosine_weight
-    hops = [share + weight * cosine for share, cosine in zip(combination.words, cosines, strict=True)]
-    best = max((score for at, score in enumerate(hops) if at != first), default=0.0)
-    shift = scores[first] - HOP_OFFSET - best
-    return [
-        score if at == first else max(score, hop + shift)
-        for at, (score, hop) in enumerate(zip(scores, hops, strict=True))
-    ]
+    hops = {
+        at: combination.words[at] + combination.cosine_weight * cosine
+        for at, cosine in enumerate(cosines)
+        if cosine is not None and at != first
+    }
+    shift = scores[first] - HOP_OFFSET - max(hops.values(), default=0.0)
+    return [max(score, hops[at] + shift) if at in hops else score for at, score in enumerate(scores)]

@@ -248,10 +248,10 @@ class PassageSearch:
     async def _hop_in(
         self, order: int, context: UUID, vector: Vectors, pool: Pool, cosines: dict[tuple[UUID, int], float]
     ) -> list[Scored]:
-        """Return what is near the longer question in one context; its and the pool's cosines go to ``cosines``."""
+        """Return what is near the longer question in one context; its cosines go to ``cosines``."""
         known = {item.passage: item for item in pool.scored if item.context == context}
         seen: dict[int, float | None] = {}
-        near = await self._near(context, self._meanings[context].active, vector, sorted(known), seen)
+        near = await self._near(context, self._meanings[context].active, vector, (), seen)
         cosines.update(((context, passage), cosine) for passage, cosine in seen.items() if cosine is not None)
         done = self._searched[context]
         # No nearer to the question itself than the last that was found by it.

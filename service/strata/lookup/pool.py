@@ -87,8 +87,7 @@ def with_hop(
     scored += [replace(item, hop_rank=rank) for item, rank in found if (item.context, item.passage) in ranks]
     longer = Pool(scored, cosine_weight, by_words=True)
     longer.fused[: len(pool.fused)] = pool.fused
-    least = min(cosines.values(), default=0.0)
-    hop = [cosines.get((item.context, item.passage), least) for item in scored]
+    hop = [cosines.get((item.context, item.passage)) for item in scored]
     longer.fused = second_hop(longer.fused, longer.combination, hop, first)
     return longer
 

@@ -71,10 +71,18 @@ def plan_lookup(request: LookupRequest) -> Plan:
         limits=limits,
         has_budget=limits != Limits(),
         layers=frozenset(request.layers or Layer),
-        lanes=frozenset(request.lanes or Lane),
+        lanes=_lanes(request),
         wants_content=request.content if request.content is not None else budget is not None,
         wants_markdown=request.format == "markdown",
     )
+
+
+def _lanes(request: LookupRequest) -> frozenset[str]:
+    """Return the lanes asked for; by default all, the second hop where the call may look one step further."""
+    if request.lanes:
+        return frozenset(request.lanes)
+    expands = request.expand if request.expand is not None else request.budget is not None
+    return frozenset(lane for lane in Lane if expands or lane is not Lane.HOP)
 
 
 def decode_request(body: bytes) -> LookupRequest:

@@ -277,7 +277,7 @@ def write_configuration(layout: Layout, account: Account, socket_dir: Path, *, f
         "unix_socket_directories": str(socket_dir),
         "unix_socket_permissions": "0700",
         "max_connections": "100",
-        "shared_buffers": f"{max(32, min(256, memory // 8))}MB",
+        "shared_buffers": f"{max(32, min(1024, memory // 8))}MB",
         "maintenance_work_mem": f"{max(32, min(256, memory // 16))}MB",
         "effective_cache_size": f"{max(256, memory // 2)}MB",
         # Containers give /dev/shm 64 MB, and a logout may remove a user's shared memory.
