@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from evaluate_support import JUDGED
 from strata.lookup.fit import read_fit
 
 STRATA = Path(sys.executable).with_name("strata")
-JUDGED = Path(__file__).parent.parent / "data" / "judged"
 
 pytestmark = pytest.mark.database
 

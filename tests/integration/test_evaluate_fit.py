@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
+from evaluate_support import JUDGED, evaluation
 from strata.errors import StrataError
 from strata.evaluate.fit import fit, judge_fits
 from strata.evaluate.report import relevance_tables
-from strata.evaluate.service import EvaluateService
 from strata.lookup.fit import WORDS, read_fit
 from strata.platform.ids import DEFAULT_TENANT
 
-JUDGED = Path(__file__).parent.parent / "data" / "judged"
 ENGLISH = [JUDGED / "hotpotqa", JUDGED / "musique"]
-
-
-def evaluation(services):
-    return EvaluateService(
-        services.contexts, services.sources, services.lookup, services.embeddings, services.embedders
-    )
 
 
 async def test_words_and_meaning_are_fitted_to_two_sets(embedding_services, embedder):

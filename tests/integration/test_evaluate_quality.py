@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
+from evaluate_support import JUDGED, evaluation
 from strata.evaluate import coverage
 from strata.evaluate.lanes import LANES
 from strata.evaluate.quality import quality
-from strata.evaluate.service import EvaluateService
 from strata.platform.ids import DEFAULT_TENANT
-
-JUDGED = Path(__file__).parent.parent / "data" / "judged"
-
-
-def evaluation(services):
-    return EvaluateService(
-        services.contexts, services.sources, services.lookup, services.embeddings, services.embedders
-    )
 
 
 async def test_every_lane_stands_beside_the_rival_and_coverage_where_it_is_asked_for(embedding_services):

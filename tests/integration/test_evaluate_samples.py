@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from evaluate_support import JUDGED, evaluation, write_set
 from strata.errors import StrataError
 from strata.evaluate.samples import Kind, collect
-from strata.evaluate.service import EvaluateService
 from strata.platform.ids import DEFAULT_TENANT
-
-JUDGED = Path(__file__).parent.parent / "data" / "judged"
-
-
-def evaluation(services):
-    return EvaluateService(
-        services.contexts, services.sources, services.lookup, services.embeddings, services.embedders
-    )
-
-
-def write_set(folder, corpus, queries, judged):
-    folder.mkdir(exist_ok=True)
-    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, corpus)), encoding="utf-8")
-    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
-    rows = [f"{query}\t{document}\t1" for query, document in judged]
-    (folder / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]), encoding="utf-8")
-    return folder
 
 
 def counted(samples):

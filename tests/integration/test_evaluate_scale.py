@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from evaluate_support import JUDGED
 from strata.evaluate.remix import Corpus
 from strata.evaluate.scale import CONTEXT, Rounds, Scale, Statements, Subject, memory_of
 from strata.lanes.vector.index_repository import index_name
 from strata.platform.ids import DEFAULT_TENANT
 from strata.services import compose
 
-JUDGED = Path(__file__).parent.parent / "data" / "judged"
 SHORT = Rounds(warm=1, timed=3, bare=2, seconds=0.01)
 
 
