@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from strata.knowledge.model import ContextCounts, ContextRow
+from strata.lanes.lexical.repository import delete_index
 from strata.lanes.vector.repository import delete_context as delete_vectors
 from strata.platform.database import Connection
 
@@ -88,7 +89,7 @@ async def delete(connection: Connection, tenant: UUID, context: UUID) -> bool:
     )
     if deleted is None:
         return False
-    await connection.execute("DELETE FROM lexical_posting WHERE tenant_id = $1 AND context_id = $2", tenant, context)
+    await delete_index(connection, tenant, context)
     await delete_vectors(connection, tenant, context)
     return True
 
