@@ -11,8 +11,8 @@ import pytest
 from strata.lanes.lexical import repository
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lanes.lexical.merge import MergeReport, merge_context, needs_merge
-from strata.lanes.lexical.segment import SERIAL_BITS, build_segments
-from strata.platform.ids import DEFAULT_TENANT
+from strata.lanes.lexical.segment import build_segments
+from strata.platform.ids import DEFAULT_TENANT, SERIAL_BITS
 from strata.text.tokenise import ANALYSER_VERSION, QueryTerm, analyse, analyse_query
 
 pytestmark = pytest.mark.database

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata.errors import INVALID_REQUEST, StrataError
-from strata.lanes.lexical.segment import SERIAL_BITS, build_segments
+from strata.lanes.lexical.segment import build_segments
+from strata.platform.ids import SERIAL_BITS
 from strata.settings import load_settings
 from strata.sources import workers as workers_module
 from strata.sources.build import Loaded, build, build_all, fingerprint, load

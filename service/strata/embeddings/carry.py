@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from strata.embeddings.model import SERIAL_BITS
+from strata.platform.ids import SERIAL_BITS
 
 Key: TypeAlias = tuple[bytes, str, tuple[str, ...]]
 """All that an embedded text is made of: digest of the passage, title, breadcrumb."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
+from strata.platform.ids import ORDINALS, SERIAL_BITS
 from strata.providers.embeddings.base import Embedder, EmbeddingSpace
 from strata.providers.embeddings.embedders import EmbedderDescription, Mode
 
@@ -18,8 +19,6 @@ FILL = "embed_fill"
 """Work: find the passages from ``after`` to ``until`` that ``space`` lacks; make the space first where it is null."""
 
 ITEM_PASSAGES = 32
-SERIAL_BITS = 20
-_ORDINALS = (1 << SERIAL_BITS) - 1
 
 State = Literal["building", "active", "retired"]
 Range: TypeAlias = Sequence[int]
@@ -117,7 +116,7 @@ def ranges_of(ids: Iterable[int]) -> list[list[int]]:
     """Return passages as ranges, in order."""
     found: list[list[int]] = []
     for identifier in sorted(ids):
-        serial, ordinal = identifier >> SERIAL_BITS, identifier & _ORDINALS
+        serial, ordinal = identifier >> SERIAL_BITS, identifier & ORDINALS
         if found and found[-1][0] == serial and found[-1][1] + found[-1][2] == ordinal:
             found[-1][2] += 1
         else:

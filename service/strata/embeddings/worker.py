@@ -14,7 +14,6 @@ from strata.embeddings.model import (
     EMBED,
     FILL,
     ITEM_PASSAGES,
-    SERIAL_BITS,
     EmbedderSource,
     PassageText,
     SpaceRow,
@@ -29,6 +28,7 @@ from strata.knowledge.service import ContextService
 from strata.lanes.vector.repository import insert_vectors
 from strata.platform import telemetry, work_repository
 from strata.platform.database import Connection, Database
+from strata.platform.ids import SERIAL_BITS
 from strata.platform.work import WorkPolicy, WorkQueue
 from strata.platform.work_repository import Item
 from strata.providers.embeddings.base import Embedder, Vectors, checked

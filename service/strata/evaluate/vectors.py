@@ -31,7 +31,7 @@ from strata.lanes.vector.tuning import search_settings
 from strata.platform.database import Database
 from strata.platform.dsn import with_database
 from strata.platform.embedded import EmbeddedPostgres
-from strata.platform.ids import DEFAULT_TENANT, new_id
+from strata.platform.ids import DEFAULT_TENANT, SERIAL_BITS, new_id
 from strata.platform.migrations import migrate
 from strata.providers.embeddings.base import Vectors
 from strata.settings import Settings, load_settings
@@ -66,7 +66,7 @@ class Bench:
         self._context = new_id()
         self._vectors = vectors
         places = np.arange(len(vectors))
-        self._ids = ((places // per_source + 1) << repository.SERIAL_BITS) | places % per_source
+        self._ids = ((places // per_source + 1) << SERIAL_BITS) | places % per_source
         self._places = dict(zip(self._ids.tolist(), places.tolist(), strict=True))
 
     async def fill(self) -> float:

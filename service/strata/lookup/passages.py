@@ -14,7 +14,6 @@ from strata.evidence.fusion import with_neighbours
 from strata.evidence.model import LaneRank
 from strata.knowledge.model import ContextRow
 from strata.lanes.lexical.index import LexicalHit, LexicalHits, LexicalIndex
-from strata.lanes.lexical.segment import SERIAL_BITS
 from strata.lanes.vector.index import Eligible, SpaceRef, VectorIndex
 from strata.lookup import repository
 from strata.lookup.candidates import HOP, LEXICAL, VECTOR, Hit
@@ -24,6 +23,7 @@ from strata.lookup.pool import Pool, Scored, places_of, ranks_of, with_hop
 from strata.lookup.repository import SourceFilter
 from strata.platform import telemetry
 from strata.platform.database import Connection
+from strata.platform.ids import SERIAL_BITS
 from strata.providers.embeddings.base import EmbeddingSpace, Vectors
 from strata.text.spans import Coverage
 from strata.text.tokenise import QueryTerm

@@ -12,7 +12,8 @@ import msgspec
 import structlog
 
 from strata.errors import INTERNAL, StrataError
-from strata.lanes.lexical.segment import SERIAL_BITS, SegmentData, build_segments
+from strata.lanes.lexical.segment import SegmentData, build_segments
+from strata.platform.ids import SERIAL_BITS
 from strata.sources.discover import refusal, unreadable
 from strata.sources.metadata import describe
 from strata.sources.model import Built, Given, Refused, Same, Stage, Task

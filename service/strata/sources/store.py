@@ -19,9 +19,9 @@ from strata.hints.derive import SourceHints
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.repository import add_segment, kill_sources
-from strata.lanes.lexical.segment import SERIAL_BITS, SegmentData, merge_segments
+from strata.lanes.lexical.segment import SegmentData, merge_segments
 from strata.platform.database import Connection, Database
-from strata.platform.ids import new_id
+from strata.platform.ids import ORDINALS, SERIAL_BITS, new_id
 from strata.sources import write_repository as repository
 from strata.sources.build import Batch, failed, log_defect
 from strata.sources.discover import refusal
@@ -31,7 +31,6 @@ from strata.sources.write_repository import Placed
 _TIMEOUT_SECONDS = 120.0
 _TRIES_SECONDS, _PATIENT_TRIES_SECONDS = 60.0, 600.0
 T = TypeVar("T")
-_ORDINALS = (1 << SERIAL_BITS) - 1
 
 # What one document can make the server say. Anything else it says would be said of every document.
 _OF_A_DOCUMENT = (asyncpg.DataError, asyncpg.ProgramLimitExceededError, asyncpg.IntegrityConstraintViolationError)
@@ -205,7 +204,7 @@ def numbered(segments: Iterable[SegmentData], serials: dict[int, int]) -> Iterat
         kept = merge_segments([(segment, dead)]).data if dead.any() else segment
         if not len(kept.passage_ids):
             continue
-        ids = (table[kept.passage_ids >> SERIAL_BITS] << SERIAL_BITS) | (kept.passage_ids & _ORDINALS)
+        ids = (table[kept.passage_ids >> SERIAL_BITS] << SERIAL_BITS) | (kept.passage_ids & ORDINALS)
         yield SegmentData(ids, kept.lengths, kept.terms, kept.starts, kept.locals_, kept.frequencies)
 
 

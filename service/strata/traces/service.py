@@ -14,10 +14,10 @@ import msgspec
 
 from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, INVOCATION_NOT_FOUND, StrataError
 from strata.knowledge.service import clean_ref
-from strata.lanes.lexical.segment import SERIAL_BITS
 from strata.lookup.request import plan_lookup
 from strata.lookup.schemas import LookupRequest
 from strata.platform.database import Connection, Database
+from strata.platform.ids import SERIAL_BITS
 from strata.text.normalise import normalise_text
 from strata.text.tokenise import analyse_query
 from strata.traces import repository, retention

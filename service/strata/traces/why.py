@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from strata.platform.ids import SERIAL_BITS
 from strata.text.tokenise import QueryTerm, analyse
 from strata.traces.schemas import CandidateFate, LaneRankTrace, LaneTrace, RetrievalDetails, Stage
 
@@ -51,7 +52,7 @@ class Target:
         path = text.removeprefix("path:")
         number = int(text) if _PASSAGE.fullmatch(text) else None
         passage = number if number is not None and number < _MAX_BIGINT else None
-        return cls(text, path, passage >> 20 if passage is not None else None, passage)
+        return cls(text, path, passage >> SERIAL_BITS if passage is not None else None, passage)
 
     def matches(self, source_key: str, source: str | None, passage: str | None) -> bool:
         """Tell whether a recorded candidate is what was asked about."""

@@ -11,12 +11,12 @@ from uuid import UUID
 import numpy as np
 
 from strata.lanes.lexical.scoring import SegmentArrays
-from strata.lanes.lexical.segment import SERIAL_BITS, Mask, SegmentData, pack_dead, segment_from_rows, unpack_dead
+from strata.lanes.lexical.segment import Mask, SegmentData, pack_dead, segment_from_rows, unpack_dead
 from strata.platform.database import Connection
+from strata.platform.ids import ORDINALS, SERIAL_BITS
 from strata.text.tokenise import ANALYSER_VERSION
 
 _ROWS_PER_INSERT = 20_000
-_ORDINALS = (1 << SERIAL_BITS) - 1
 _MERGE_LOCK, _KILL_LOCK = 7402, 7403  # seeds of the hash of a context that names its advisory locks
 
 
@@ -118,7 +118,7 @@ async def kill_sources(connection: Connection, tenant: UUID, context: UUID, seri
             tenant,
             context,
             firsts.tolist(),
-            (firsts | _ORDINALS).tolist(),
+            (firsts | ORDINALS).tolist(),
             sorted(done),
         )
         for row in rows:
@@ -141,7 +141,7 @@ async def _unseen(connection: Connection, tenant: UUID, context: UUID, firsts: A
         tenant,
         context,
         firsts.tolist(),
-        (firsts | _ORDINALS).tolist(),
+        (firsts | ORDINALS).tolist(),
         sorted(done),
     )
     return found

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from strata.lanes.lexical.segment import SEGMENT_PASSAGES, SERIAL_BITS, Ids, Locals, Mask
+from strata.lanes.lexical.segment import SEGMENT_PASSAGES, Ids, Locals, Mask
+from strata.platform.ids import SERIAL_BITS
 
 K1 = 1.2
 B = 0.75

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from strata.text.tokenise import Analysis
 
 SEGMENT_PASSAGES = 65_536
-SERIAL_BITS = 20
-"""A passage id is the serial of its source shifted by this much, plus its ordinal."""
 
 _MAX_LENGTH = 65_535
 _MAX_FREQUENCY = 255

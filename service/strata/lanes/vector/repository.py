@@ -17,14 +17,11 @@ import numpy.typing as npt
 
 from strata.errors import DATABASE_SETUP, EMBEDDING_REFUSED, StrataError
 from strata.platform.database import Connection
+from strata.platform.ids import ORDINALS, SERIAL_BITS
 from strata.providers.embeddings.base import Vectors
 
 Serials: TypeAlias = npt.NDArray[np.int64]
 
-SERIAL_BITS = 20
-"""The bits of a passage id below the serial of its source."""
-
-_ORDINALS = (1 << SERIAL_BITS) - 1
 _NEAREST, _ALSO = 0, 1
 
 _MAX_MAP_BITS = 1 << 20
@@ -308,7 +305,7 @@ def ranges_of(serials: Sequence[int] | Serials) -> tuple[list[int], list[int]]:
         return [], []
     breaks = np.flatnonzero(np.diff(wanted) != 1)
     firsts = wanted[np.concatenate(([0], breaks + 1))] << SERIAL_BITS
-    lasts = (wanted[np.concatenate((breaks, [len(wanted) - 1]))] << SERIAL_BITS) | _ORDINALS
+    lasts = (wanted[np.concatenate((breaks, [len(wanted) - 1]))] << SERIAL_BITS) | ORDINALS
     return firsts.tolist(), lasts.tolist()
 
 
