@@ -14,7 +14,6 @@ from strata.lanes.lexical import scoring
 from strata.lanes.lexical.scoring import Layout, Scorer, SegmentArrays, WeightedTerm
 from strata.lanes.lexical.segment import (
     SEGMENT_PASSAGES,
-    SERIAL_BITS,
     build_segments,
     merge_segments,
     pack_dead,
@@ -22,6 +21,7 @@ from strata.lanes.lexical.segment import (
     term_hash,
     unpack_dead,
 )
+from strata.platform.ids import SERIAL_BITS
 from strata.text.tokenise import Analysis
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta"]
