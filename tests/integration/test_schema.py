@@ -186,11 +186,12 @@ async def test_every_table_has_forced_row_security_and_leads_with_tenant_and_con
     """)
     await connection.close()
     assert len(rows) >= 8
+    across = ["tenant_id", "group_id"]
+    leads = {"tenant": ["tenant_id", "name"], "context_group": across, "context_group_child": across}
     for row in rows:
         assert row["relrowsecurity"], row["relname"]
         assert row["relforcerowsecurity"], row["relname"]
-        expected = ["tenant_id", "name"] if row["relname"] == "tenant" else ["tenant_id", "context_id"]
-        assert row["lead"] == expected, row["relname"]
+        assert row["lead"] == leads.get(row["relname"], ["tenant_id", "context_id"]), row["relname"]
 
 
 async def test_the_application_role_owns_nothing(dsn):

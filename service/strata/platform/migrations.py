@@ -32,6 +32,7 @@ _UNBOUNDED = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_
 
 TABLE_MODULES = (
     "strata.knowledge.tables",
+    "strata.knowledge.graph_tables",
     "strata.sources.tables",
     "strata.lanes.tables",
     "strata.hints.tables",

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, ForeignKeyConstraint, LargeBinary, Text, Uuid, func
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    ForeignKeyConstraint,
+    LargeBinary,
+    Text,
+    Uuid,
+    func,
+)
+from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field
 
@@ -31,6 +43,16 @@ def source_foreign_key() -> ForeignKeyConstraint:
 def bigint(**options: Any) -> Any:
     """Return a bigint column; never null unless ``nullable=True``."""
     return Field(sa_column=Column(BigInteger, **{"nullable": False, **options}))
+
+
+def double(**options: Any) -> Any:
+    """Return a double precision column; never null unless ``nullable=True``."""
+    return Field(sa_column=Column(Double, **{"nullable": False, **options}))
+
+
+def boolean(**options: Any) -> Any:
+    """Return a boolean column, false by default."""
+    return Field(sa_column=Column(Boolean, **{"nullable": False, "server_default": sql("false"), **options}))
 
 
 def text(*, collation: str | None = None, **options: Any) -> Any:

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Boolean, Column, Identity, Index
+from sqlalchemy import Identity, Index
 from sqlalchemy import text as sql
-from sqlmodel import Field, SQLModel
+from sqlmodel import SQLModel
 
-from strata.platform.tables import bigint, context_foreign_key, created, json, text, timestamp, uuid
+from strata.platform.tables import bigint, boolean, context_foreign_key, created, json, text, timestamp, uuid
 
 
 class Work(SQLModel, table=True):
@@ -32,7 +32,7 @@ class Work(SQLModel, table=True):
     work_id: int = bigint(primary_key=True, server_default=Identity(always=True))
     kind: str = text()
     payload: dict[str, Any] = json(server_default=None)
-    is_failed: bool = Field(sa_column=Column(Boolean, nullable=False, server_default=sql("false")))
+    is_failed: bool = boolean()
     attempts: int = bigint(server_default="0")
     run_at: datetime = timestamp(server_default=sql("now()"))
     worker: str | None = text(nullable=True)

@@ -126,3 +126,19 @@ class PassageRow(SQLModel, table=True):
     start_ms: int | None = bigint(nullable=True)
     end_ms: int | None = bigint(nullable=True)
     speaker: str | None = text(nullable=True)
+    locator_kind: str | None = text(nullable=True)
+    locator_value: str | None = text(nullable=True)
+
+
+class PassageQuestion(SQLModel, table=True):
+    """A question that a paragraph answers, as its importer says; its terms are indexed with the paragraph."""
+
+    __tablename__ = "passage_question"
+    __table_args__ = (source_foreign_key(),)
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    source_id: UUID = uuid(primary_key=True)
+    paragraph: int = bigint(primary_key=True, autoincrement=False)
+    ordinal: int = bigint(primary_key=True, autoincrement=False)
+    question: str = text()

@@ -1,0 +1,211 @@
+"""The knowledge graph: concepts, labels, aliases, associations and who asserted them; groups and the change feed."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+TABLES = (
+    "context_usage",
+    "context_change",
+    "context_schema",
+    "context_group",
+    "context_group_context",
+    "context_group_child",
+    "concept",
+    "label",
+    "alias",
+    "association",
+    "attribution",
+    "passage_question",
+)
+
+
+def upgrade() -> None:
+    op.execute("""
+    ALTER TABLE context
+      ADD COLUMN is_pinned boolean NOT NULL DEFAULT false,
+      ADD COLUMN dice_floor double precision,
+      ADD COLUMN semantic_floor double precision,
+      ADD COLUMN change_seq bigint NOT NULL DEFAULT 0
+    """)
+    op.execute("ALTER TABLE passage ADD COLUMN locator_kind text, ADD COLUMN locator_value text")
+    op.execute("""
+    CREATE TABLE context_usage (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      reads bigint NOT NULL DEFAULT 0,
+      empty_reads bigint NOT NULL DEFAULT 0,
+      writes bigint NOT NULL DEFAULT 0,
+      last_read_at timestamptz,
+      last_write_at timestamptz,
+      PRIMARY KEY (tenant_id, context_id),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
+    )
+    """)
+    op.execute("""
+    CREATE TABLE context_change (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      seq bigint NOT NULL,
+      kind text NOT NULL,
+      payload jsonb NOT NULL DEFAULT '{}',
+      created_at timestamptz NOT NULL DEFAULT now(),
+      PRIMARY KEY (tenant_id, context_id, seq),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
+    )
+    """)
+    op.execute("""
+    CREATE TABLE context_schema (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      mode text NOT NULL,
+      document jsonb NOT NULL DEFAULT '{}',
+      PRIMARY KEY (tenant_id, context_id),
+      CONSTRAINT context_schema_mode_check CHECK (mode IN ('off', 'warn', 'strict')),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
+    )
+    """)
+    op.execute("""
+    CREATE TABLE context_group (
+      tenant_id uuid NOT NULL,
+      group_id uuid NOT NULL,
+      name text NOT NULL COLLATE "C",
+      description text NOT NULL DEFAULT '',
+      created_at timestamptz NOT NULL DEFAULT now(),
+      PRIMARY KEY (tenant_id, group_id),
+      CONSTRAINT context_group_name_key UNIQUE (tenant_id, name)
+    )
+    """)
+    op.execute("""
+    CREATE TABLE context_group_context (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      group_id uuid NOT NULL,
+      PRIMARY KEY (tenant_id, context_id, group_id),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE,
+      FOREIGN KEY (tenant_id, group_id) REFERENCES context_group ON DELETE CASCADE
+    )
+    """)
+    op.execute("CREATE INDEX context_group_context_group_idx ON context_group_context (tenant_id, group_id)")
+    op.execute("""
+    CREATE TABLE context_group_child (
+      tenant_id uuid NOT NULL,
+      group_id uuid NOT NULL,
+      child_id uuid NOT NULL,
+      PRIMARY KEY (tenant_id, group_id, child_id),
+      CONSTRAINT context_group_child_self_check CHECK (group_id <> child_id),
+      FOREIGN KEY (tenant_id, group_id) REFERENCES context_group ON DELETE CASCADE,
+      FOREIGN KEY (tenant_id, child_id) REFERENCES context_group ON DELETE CASCADE
+    )
+    """)
+    op.execute("CREATE INDEX context_group_child_child_idx ON context_group_child (tenant_id, child_id)")
+    for kind in ("concept", "label"):
+        op.execute(f"""
+        CREATE TABLE {kind} (
+          tenant_id uuid NOT NULL,
+          context_id uuid NOT NULL,
+          {kind}_id bigint GENERATED ALWAYS AS IDENTITY,
+          name text NOT NULL COLLATE "C",
+          key text NOT NULL COLLATE "C",
+          PRIMARY KEY (tenant_id, context_id, {kind}_id),
+          CONSTRAINT {kind}_name_key UNIQUE (tenant_id, context_id, name),
+          FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
+        )
+        """)
+        op.execute(f"CREATE INDEX {kind}_key_idx ON {kind} (tenant_id, context_id, key)")
+    op.execute("""
+    CREATE TABLE alias (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      namespace text NOT NULL,
+      alias text NOT NULL COLLATE "C",
+      concept_id bigint,
+      label_id bigint,
+      PRIMARY KEY (tenant_id, context_id, namespace, alias),
+      CONSTRAINT alias_target_check CHECK (CASE namespace
+        WHEN 'concept' THEN concept_id IS NOT NULL AND label_id IS NULL
+        WHEN 'label' THEN label_id IS NOT NULL AND concept_id IS NULL
+        ELSE false END),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE,
+      FOREIGN KEY (tenant_id, context_id, concept_id) REFERENCES concept,
+      FOREIGN KEY (tenant_id, context_id, label_id) REFERENCES label
+    )
+    """)
+    op.execute("CREATE INDEX alias_concept_idx ON alias (tenant_id, context_id, concept_id)")
+    op.execute("CREATE INDEX alias_label_idx ON alias (tenant_id, context_id, label_id)")
+    op.execute("""
+    CREATE TABLE association (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      association_id bigint GENERATED ALWAYS AS IDENTITY,
+      subject_id bigint NOT NULL,
+      label_id bigint NOT NULL,
+      object_id bigint NOT NULL,
+      weight double precision NOT NULL,
+      count bigint NOT NULL,
+      PRIMARY KEY (tenant_id, context_id, association_id),
+      CONSTRAINT association_triple_key UNIQUE (tenant_id, context_id, subject_id, label_id, object_id),
+      CONSTRAINT association_self_check CHECK (subject_id <> object_id),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE,
+      FOREIGN KEY (tenant_id, context_id, subject_id) REFERENCES concept,
+      FOREIGN KEY (tenant_id, context_id, label_id) REFERENCES label,
+      FOREIGN KEY (tenant_id, context_id, object_id) REFERENCES concept
+    )
+    """)
+    op.execute("CREATE INDEX association_label_idx ON association (tenant_id, context_id, label_id)")
+    op.execute("CREATE INDEX association_object_idx ON association (tenant_id, context_id, object_id)")
+    op.execute("""
+    CREATE TABLE attribution (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      attribution_id bigint GENERATED ALWAYS AS IDENTITY,
+      association_id bigint NOT NULL,
+      source text NOT NULL COLLATE "C",
+      valid_from bigint,
+      valid_until bigint,
+      weight double precision NOT NULL,
+      count bigint NOT NULL,
+      paragraph bigint,
+      PRIMARY KEY (tenant_id, context_id, attribution_id),
+      CONSTRAINT attribution_key UNIQUE NULLS NOT DISTINCT
+        (tenant_id, context_id, association_id, source, valid_from, valid_until),
+      CONSTRAINT attribution_interval_check CHECK (valid_from < valid_until),
+      FOREIGN KEY (tenant_id, context_id, association_id) REFERENCES association ON DELETE CASCADE
+    )
+    """)
+    op.execute("CREATE INDEX attribution_source_idx ON attribution (tenant_id, context_id, source)")
+    op.execute("""
+    CREATE TABLE passage_question (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      source_id uuid NOT NULL,
+      paragraph bigint NOT NULL,
+      ordinal bigint NOT NULL,
+      question text NOT NULL,
+      PRIMARY KEY (tenant_id, context_id, source_id, paragraph, ordinal),
+      FOREIGN KEY (tenant_id, context_id, source_id) REFERENCES source ON DELETE CASCADE
+    )
+    """)
+    for table in TABLES:
+        op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+        op.execute(
+            f"CREATE POLICY tenant_isolation ON {table} "
+            "USING (tenant_id = (SELECT strata_tenant())) WITH CHECK (tenant_id = (SELECT strata_tenant()))"
+        )
+        op.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO strata_app")
+
+
+def downgrade() -> None:
+    for table in reversed(TABLES):
+        op.execute(f"DROP TABLE {table}")
+    op.execute("ALTER TABLE passage DROP COLUMN locator_kind, DROP COLUMN locator_value")
+    op.execute("""
+    ALTER TABLE context DROP COLUMN is_pinned, DROP COLUMN dice_floor, DROP COLUMN semantic_floor,
+      DROP COLUMN change_seq
+    """)
