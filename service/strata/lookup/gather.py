@@ -168,6 +168,16 @@ class Gatherer:
         rows = await self._rows(hits, 0)
         return [row for hit in hits if (row := rows.get((hit.context, hit.passage)))]
 
+    async def find(self, connection: Connection) -> tuple[list[Hit], Gathered]:
+        """Return what the lanes over passages find, fused, best first, and what they say of themselves."""
+        self.connection = connection
+        contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)
+        gathered = Gathered(contexts, analyse_query(self._plan.query, languages_of(contexts)))
+        search = await self._passage_search(gathered)
+        hits = await search.find(self._plan.source_filter, ()) if search.lanes else []
+        gathered.lanes.update(search.traces)
+        return hits, gathered
+
     async def _bare_search(self, connection: Connection) -> PassageSearch:
         self.connection = connection
         contexts = await self._contexts.resolve_many(connection, self._tenant, self._plan.contexts)

@@ -19,7 +19,9 @@ class SourceFilter:
     """Hard filters, all of which must hold. Empty sequences and None filter nothing.
 
     ``paths`` are POSIX regular expressions (made from globs), any of which may match;
-    ``categories`` and ``tags`` are exact: any category, every tag.
+    ``categories`` and ``tags`` are exact: any category, every tag; of ``any_tags`` one is enough. The window
+    is over the date that a document states of itself, or, where ``by_arrival``, over the date it was stored
+    on for want of that.
     """
 
     categories: Sequence[str] = ()
@@ -28,11 +30,14 @@ class SourceFilter:
     since: datetime | None = None
     until: datetime | None = None
     language: str | None = None
+    any_tags: Sequence[str] = ()
+    by_arrival: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Tell whether everything passes."""
-        return not (self.categories or self.paths or self.tags or self.since or self.until or self.language is not None)
+        lists = self.categories or self.paths or self.tags or self.any_tags
+        return not (lists or self.since or self.until or self.language is not None)
 
 
 class PassageRow(Struct, frozen=True):
@@ -70,9 +75,10 @@ async def eligible(connection: Connection, tenant: UUID, context: UUID, source_f
           AND (cardinality($3::text[]) = 0 OR category = ANY ($3))
           AND (cardinality($4::text[]) = 0 OR path ~ ANY ($4))
           AND tags @> $5::text[]
-          AND ($6::timestamptz IS NULL OR occurred_at >= $6)
-          AND ($7::timestamptz IS NULL OR occurred_at < $7)
+          AND ($6::timestamptz IS NULL OR coalesce(occurred_at, CASE WHEN $10 THEN updated_at END) >= $6)
+          AND ($7::timestamptz IS NULL OR coalesce(occurred_at, CASE WHEN $10 THEN updated_at END) < $7)
           AND ($8::text IS NULL OR language = $8)
+          AND (cardinality($9::text[]) = 0 OR tags && $9)
         ORDER BY serial
         """,
         tenant,
@@ -83,6 +89,8 @@ async def eligible(connection: Connection, tenant: UUID, context: UUID, source_f
         source_filter.since,
         source_filter.until,
         source_filter.language,
+        list(source_filter.any_tags),
+        source_filter.by_arrival,
     )
     return Eligible([row[0] for row in rows], sum(row[1] for row in rows))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -18,14 +17,10 @@ from strata.evidence.model import Candidate, Layer, Package, Reason
 from strata.evidence.selection import Policy, assemble, wants_more
 from strata.hints.service import HintService
 from strata.knowledge.service import ContextService
-from strata.lanes.lexical.index import LexicalIndex
-from strata.lanes.vector.index import VectorIndex
-from strata.lanes.vector.tuning import search_settings
 from strata.lookup import repository, view
 from strata.lookup.candidates import HINTS, LEXICAL, VECTOR
-from strata.lookup.fit import Fits
+from strata.lookup.engine import Engine
 from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
-from strata.lookup.meaning import Question
 from strata.lookup.pool import CandidateSignals
 from strata.lookup.record import arguments_of, retrieval_details
 from strata.lookup.relevance import Verdict, judge
@@ -88,15 +83,11 @@ class LookupService:
     ) -> None:
         self._database = database
         self._settings = settings
-        self._contexts = contexts
-        self._hints = hints
-        self._embeddings = embeddings
-        self._embedders = embedders
         self._recorder = recorder
-        self._vectors = VectorIndex(settings)
-        self._local = search_settings(settings)
-        self._fits = Fits(settings)
-        self._lexical = LexicalIndex(settings.lexical_cache_bytes)
+        self.engine = Engine.of(
+            database, settings, contexts=contexts, hints=hints, embeddings=embeddings, embedders=embedders
+        )
+        self._local = self.engine.local
         self._places = asyncio.Semaphore(settings.max_concurrent_lookups)
         self._waiting = 0
 
@@ -135,7 +126,7 @@ class LookupService:
         For measurement: no hints, no pipeline, no trace row.
         """
         request = LookupRequest(query=query, context=context, lanes=list(lanes), filters=filters)
-        async with self._bare(tenant, request, 2 * depth) as (gatherer, connection):
+        async with self.engine.bare(tenant, plan_lookup(request), 2 * depth) as (gatherer, connection):
             rows = await gatherer.order(connection)
         return list(dict.fromkeys(row.path for row in rows))[:depth]
 
@@ -144,7 +135,10 @@ class LookupService:
     ) -> list[CandidateSignals]:
         """Return what the lanes over passages know of a question's candidates, for fitting; no trace row."""
         request = LookupRequest(query=query, context=context, filters=filters)
-        async with self._bare(tenant, request, self._settings.candidates_per_lane) as (gatherer, connection):
+        async with self.engine.bare(tenant, plan_lookup(request), self._settings.candidates_per_lane) as (
+            gatherer,
+            connection,
+        ):
             return await gatherer.signals(connection)
 
     async def lane_orders(self, tenant: UUID, context: UUID, query: str) -> dict[str, list[int]]:
@@ -152,19 +146,9 @@ class LookupService:
         orders = {}
         for lane in (Lane.LEXICAL, Lane.VECTOR):
             request = LookupRequest(query=query[:MAX_QUERY_CHARS], context=str(context), lanes=[lane])
-            async with self._bare(tenant, request, MAX_ORDER) as (gatherer, connection):
+            async with self.engine.bare(tenant, plan_lookup(request), MAX_ORDER) as (gatherer, connection):
                 orders[lane.value] = [row.passage_id for row in await gatherer.order(connection)]
         return orders
-
-    @asynccontextmanager
-    async def _bare(
-        self, tenant: UUID, request: LookupRequest, per_lane: int
-    ) -> AsyncIterator[tuple[Gatherer, Connection]]:
-        """Give a gatherer and its snapshot, outside any recorded call."""
-        plan = plan_lookup(request)
-        question = self._question(tenant, plan)
-        async with self._database.work(tenant, snapshot=True, local=self._local) as connection:
-            yield self._gatherer(tenant, plan, question, {}, per_lane), connection
 
     async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupResult:
         with telemetry.span("strata.lookup", surface=caller.surface.value) as span:
@@ -205,12 +189,12 @@ class LookupService:
     async def _answer(self, call: _Call) -> LookupResult:
         assert call.request is not None  # noqa: S101 - set by _recorded before it admits the call
         plan = plan_lookup(call.request)
-        question = self._question(call.tenant, plan)
+        question = self.engine.question(call.tenant, plan.query)
         if VECTOR in plan.lanes and Layer.L1 in plan.layers:
             await question.foresee()
         skipped: dict[str, str] = {}
         while True:
-            gatherer = self._gatherer(call.tenant, plan, question, skipped)
+            gatherer = self.engine.gatherer(call.tenant, plan, question, skipped)
             try:
                 async with self._database.work(
                     call.tenant,
@@ -234,28 +218,6 @@ class LookupService:
                 if self._settings.trace_grouped:
                     await self._record(call, _status(result, gathered), result=result)
                 return result
-
-    def _question(self, tenant: UUID, plan: Plan) -> Question:
-        return Question(
-            tenant, plan.query, embeddings=self._embeddings, embedders=self._embedders, settings=self._settings
-        )
-
-    def _gatherer(
-        self, tenant: UUID, plan: Plan, question: Question, skipped: dict[str, str], per_lane: int | None = None
-    ) -> Gatherer:
-        return Gatherer(
-            tenant,
-            plan,
-            contexts=self._contexts,
-            hints=self._hints,
-            lexical=self._lexical,
-            vectors=self._vectors,
-            question=question,
-            fits=self._fits,
-            per_lane=per_lane or self._settings.candidates_per_lane,
-            granularity=self._settings.source_key_granularity,
-            skipped=skipped,
-        )
 
     async def _assembled(
         self,

@@ -1,0 +1,217 @@
+"""Search the passages of contexts, lane by lane, without hints or selection: what the contexts API serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from strata.errors import INVALID_REQUEST, StrataError
+from strata.evidence.model import LaneRank
+from strata.knowledge.model import ContextRow
+from strata.lookup import repository
+from strata.lookup.candidates import HYBRID, LEXICAL, VECTOR, Hit
+from strata.lookup.engine import Engine
+from strata.lookup.meaning import Question
+from strata.lookup.repository import SourceFilter
+from strata.lookup.request import plan_lookup
+from strata.lookup.schemas import MAX_QUERY_CHARS, Lane, LookupRequest
+from strata.platform.database import Connection
+from strata.platform.ids import ORDINALS
+from strata.text.normalise import normalise_text
+from strata.traces.schemas import LaneTrace
+
+DEFAULT_COSINE_FLOOR = 0.35
+"""Least cosine of what only the vector lane nominates, where neither call nor context says otherwise."""
+
+NOTHING_TO_SEARCH = "the query has no searchable terms"
+NO_EMBEDDER = "no embedding provider is configured"
+
+_LEAST_DEPTH = 50
+_DEPTH_FACTOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PassageQuery:
+    """What to search for, and in which sources.
+
+    ``tags`` are any-of; ``since`` and ``until`` (epoch seconds, half open) are over the date that a source
+    states, or that it was stored on. ``floor`` is the least cosine of the vector lane.
+    """
+
+    text: str
+    limit: int
+    floor: float | None = None
+    tags: Sequence[str] = ()
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def source_filter(self) -> SourceFilter:
+        """The filter on sources; raises ``invalid_request`` for a date that no calendar has."""
+        return SourceFilter(
+            any_tags=tuple(self.tags),
+            since=moment(self.since, "/since"),
+            until=moment(self.until, "/until"),
+            by_arrival=True,
+        )
+
+
+class FoundPassage(Struct, frozen=True):
+    """One passage with its place in each lane; ``paragraph`` is its number within its source, from 0.
+
+    ``score`` is BM25 where only words were searched, else the fused one; comparable within one context.
+    """
+
+    context: UUID
+    passage: int
+    source: str
+    paragraph: int
+    text: str
+    score: float
+    lexical: LaneRank | None
+    vector: LaneRank | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The search of one context: hits best first, what each lane did, and what the filter left."""
+
+    context: ContextRow
+    hits: Sequence[FoundPassage]
+    lexical: LaneTrace
+    vector: LaneTrace
+    floor: float
+    eligible: int | None = None
+    sources: int | None = None
+
+
+@dataclass(slots=True)
+class _Ranked:
+    hits: list[Hit] = field(default_factory=list)
+    lexical: LaneTrace = field(default_factory=lambda: LaneTrace(ran=False, reason=NOTHING_TO_SEARCH))
+    vector: LaneTrace = field(default_factory=lambda: LaneTrace(ran=False, reason=NOTHING_TO_SEARCH))
+
+
+class SearchService:
+    """Passage search over one context at a time, in the caller's snapshot."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def question(self, tenant: UUID, text: str) -> Question:
+        """Return the question of a call; its vector is asked for once, whatever number of contexts is searched."""
+        return self._engine.question(tenant, cleaned(text))
+
+    @property
+    def local(self) -> dict[str, str]:
+        """The settings of the database that the caller's unit of work needs for vector searches."""
+        return dict(self._engine.local)
+
+    async def find(
+        self, connection: Connection, tenant: UUID, context: ContextRow, query: PassageQuery, question: Question
+    ) -> Found:
+        """Return the passages of one context that lanes find; needs a snapshot with :attr:`local` set.
+
+        An empty query or a limit of 0 runs no lane. Raises ``invalid_request`` for a query beyond 4,096
+        characters.
+        """
+        floor = cosine_floor(query.floor, context)
+        source_filter = query.source_filter
+        ranked = await self._ranked(connection, tenant, context, query, question)
+        kept = _above(ranked.hits, floor)[: query.limit]
+        ids = [hit.passage for hit in kept]
+        rows = {
+            row.passage_id: row
+            for row in await repository.passage_rows(connection, tenant, [context.context_id] * len(ids), ids, len(ids))
+        }
+        hits = [
+            FoundPassage(
+                context=context.context_id,
+                passage=hit.passage,
+                source=row.path,
+                paragraph=hit.passage & ORDINALS,
+                text=row.text or "",
+                score=_score(hit),
+                lexical=_place(hit, LEXICAL),
+                vector=_place(hit, VECTOR),
+            )
+            for hit in kept
+            if (row := rows.get(hit.passage)) is not None
+        ]
+        eligible = sources = None
+        if not source_filter.is_empty:
+            eligible = len((await repository.eligible(connection, tenant, context.context_id, source_filter)).serials)
+            everything = await repository.eligible(connection, tenant, context.context_id, SourceFilter())
+            sources = len(everything.serials)
+        return Found(context, hits, ranked.lexical, ranked.vector, floor, eligible, sources)
+
+    async def _ranked(
+        self, connection: Connection, tenant: UUID, context: ContextRow, query: PassageQuery, question: Question
+    ) -> _Ranked:
+        text = cleaned(query.text)
+        if not text or query.limit <= 0:
+            return _Ranked()
+        request = LookupRequest(query=text, context=str(context.context_id), lanes=[Lane.LEXICAL, Lane.VECTOR])
+        plan = replace(plan_lookup(request), source_filter=query.source_filter)
+        depth = max(_LEAST_DEPTH, _DEPTH_FACTOR * query.limit)
+        gatherer = self._engine.gatherer(tenant, plan, question, {}, depth)
+        hits, gathered = await gatherer.find(connection)
+        vector = gathered.lanes[VECTOR]
+        if not question.is_enabled:
+            vector = LaneTrace(ran=False, reason=NO_EMBEDDER)
+        return _Ranked(hits, gathered.lanes[LEXICAL], vector)
+
+
+def cleaned(text: str) -> str:
+    """Return a query as it is searched for; raises ``invalid_request`` beyond 4,096 characters."""
+    query = normalise_text(text).text.strip()
+    if len(query) > MAX_QUERY_CHARS:
+        raise StrataError(
+            INVALID_REQUEST,
+            f"The query has {len(query)} characters; at most {MAX_QUERY_CHARS} are read.",
+            pointer="/query",
+        )
+    return query
+
+
+def moment(seconds: int | None, pointer: str) -> datetime | None:
+    """Return a time in seconds since 1970 as a date; raises ``invalid_request`` beyond the year 9999."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise StrataError(INVALID_REQUEST, f"{seconds} lies outside the calendar.", pointer=pointer) from error
+
+
+def cosine_floor(asked: float | None, context: ContextRow) -> float:
+    """Return the floor of the vector lane: the call's, else the context's, else 0.35."""
+    if asked is not None:
+        return asked
+    return DEFAULT_COSINE_FLOOR if context.semantic_floor is None else context.semantic_floor
+
+
+def _above(hits: Sequence[Hit], floor: float) -> list[Hit]:
+    """Drop what the vector lane nominated below the floor, and that lane's place of what words found too."""
+    kept = []
+    for hit in hits:
+        vector = _place(hit, VECTOR)
+        if vector is None or vector.score >= floor:
+            kept.append(hit)
+        elif _place(hit, LEXICAL) is not None:
+            places = tuple(place for place in hit.places if place.lane != VECTOR)
+            kept.append(Hit(hit.context, hit.passage, places, hit.relevance, hit.reasons))
+    return kept
+
+
+def _place(hit: Hit, lane: str) -> LaneRank | None:
+    return next((place for place in hit.places if place.lane == lane), None)
+
+
+def _score(hit: Hit) -> float:
+    place = _place(hit, HYBRID) or _place(hit, LEXICAL) or _place(hit, VECTOR)
+    return place.score if place else 0.0
