@@ -37,6 +37,10 @@ def _kind(code: str, status: int, title: str, remedy: str, retry_after_seconds: 
 
 INVALID_REQUEST = _kind("invalid_request", 400, "Invalid request", "Correct the field named by the pointer.")
 MALFORMED_BODY = _kind("malformed_body", 400, "Malformed body", "Send one well-formed JSON document in UTF-8.")
+MALFORMED_REQUEST = _kind(
+    "malformed_request", 422, "Malformed request", "Send the fields of the operation in their types."
+)
+OVER_LIMIT = _kind("over_limit", 400, "Over a limit", "Send less in one request, in several requests where needed.")
 BODY_TOO_LARGE = _kind("body_too_large", 413, "Body too large", "Send a smaller body, or raise STRATA_MAX_BODY_BYTES.")
 BODY_TOO_DEEP = _kind("body_too_deep", 400, "Body nested too deeply", "Flatten the JSON document.")
 UNSUPPORTED_MEDIA_TYPE = _kind(

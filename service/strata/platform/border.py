@@ -19,7 +19,7 @@ from litestar.types import ASGIApp, Message, Receive, Send
 from strata.errors import BODY_TOO_LARGE, INTERNAL, INVALID_REQUEST, NOT_ACCEPTABLE, REQUEST_TIMEOUT, StrataError
 from strata.platform.ids import new_id
 from strata.platform.limits import BodyLimits, ClientGoneError
-from strata.platform.problems import PROBLEM_JSON, problem_body, problem_headers
+from strata.platform.problems import ERROR_WIRE_STATE, ErrorWire, problem_headers, rendered
 from strata.platform.telemetry import current_ids, current_traceparent, finish_server_span, record_request, server_span
 from strata.settings import Settings
 
@@ -41,16 +41,20 @@ def current_request_id() -> str | None:
     return str(value) if value is not None else None
 
 
-def guard(app: ASGIApp, settings: Settings) -> ASGIApp:
-    """Put the whole border around an application."""
-    return Border(BodyLimits(Attendance(app), settings))
+def guard(app: ASGIApp, settings: Settings, wires: Mapping[str, ErrorWire] | None = None) -> ASGIApp:
+    """Put the whole border around an application.
+
+    ``wires`` says how errors look below a first segment of the path, where that is not a problem document.
+    """
+    return Border(BodyLimits(Attendance(app), settings), wires or {})
 
 
 class Border:
     """Outermost ASGI middleware: identity, trace, errors and the access log of a request."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, wires: Mapping[str, ErrorWire]) -> None:
         self._app = app
+        self._wires = wires
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -58,12 +62,13 @@ class Border:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        scope.setdefault("state", {})
+        wire = self._wires.get(scope["path"][1:].partition("/")[0])
+        scope.setdefault("state", {})[ERROR_WIRE_STATE] = wire
         with (
             server_span(scope["method"], headers) as current,
             structlog.contextvars.bound_contextvars(request_id=_request_id(headers)),
         ):
-            answer = _Answer(send, method=str(scope["method"]))
+            answer = _Answer(send, method=str(scope["method"]), wire=wire)
             started = time.perf_counter()
             method = str(scope["method"])
             try:
@@ -113,8 +118,9 @@ async def _drain(receive: Receive) -> None:
 class _Answer:
     """The sending side of one request: adds headers, notes the status, drops the body of a HEAD."""
 
-    def __init__(self, send: Send, *, method: str) -> None:
+    def __init__(self, send: Send, *, method: str, wire: ErrorWire | None) -> None:
         self._send = send
+        self._wire = wire
         self._method = method
         self._without_body = method == "HEAD"
         self.status: int | None = None
@@ -136,10 +142,10 @@ class _Answer:
         """Send an error, unless an answer has begun already."""
         if self.status is not None:
             return
-        body = problem_body(error, instance=path)
-        headers = problem_headers(error.kind, {"content-type": PROBLEM_JSON, "content-length": str(len(body))})
+        status, body, media_type = rendered(error, path, self._wire)
+        headers = problem_headers(error.kind, {"content-type": media_type, "content-length": str(len(body))})
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": error.kind.status, "headers": raw})
+        await self.send({"type": "http.response.start", "status": status, "headers": raw})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
 

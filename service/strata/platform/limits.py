@@ -30,6 +30,10 @@ SMALL_BODY_BYTES = 1024 * 1024
 UNSIZED_BODY_BYTES = 16 * 1024 * 1024
 """The ceiling of a body that does not state its Content-Length."""
 
+STREAM_PATHS = frozenset({"/import"})
+"""Where a body is a stream of JSON lines; its reader checks it."""
+
+_LARGE_ROOTS = frozenset({"contexts", "import", "mcp"})
 _IN_THREAD_BYTES = 256 * 1024
 _BRACKETS = bytes(sorted(b"[]{}"))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
@@ -138,10 +142,17 @@ class BodyLimits:
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
-        carries_documents = scope["path"].rstrip("/").endswith(("/sources", "/hints"))
-        limit = self._limit(headers, carries_documents=carries_documents)
+        path = scope["path"].rstrip("/")
+        carries_documents = path.endswith(("/sources", "/hints"))
+        root = path[1:].partition("/")[0]
+        limit = self._limit(headers, is_large=carries_documents or root in _LARGE_ROOTS)
         if not _has_body(headers):
             await self._app(scope, receive, send)
+            return
+        if path in STREAM_PATHS:
+            _check_encoding(headers)
+            body = await _read(receive, limit, self._settings.max_request_seconds)
+            await self._app(scope, _replay(body, receive), send)
             return
         is_multipart = _is_multipart(headers, carries_documents=carries_documents)
         body = await _read(receive, limit, self._settings.max_request_seconds)
@@ -153,8 +164,8 @@ class BodyLimits:
             scope["state"][JSON_BODY_STATE] = value
         await self._app(scope, _replay(body, receive), send)
 
-    def _limit(self, headers: dict[bytes, bytes], *, carries_documents: bool) -> int:
-        limit = self._settings.max_body_bytes if carries_documents else SMALL_BODY_BYTES
+    def _limit(self, headers: dict[bytes, bytes], *, is_large: bool) -> int:
+        limit = self._settings.max_body_bytes if is_large else SMALL_BODY_BYTES
         limit = min(limit, self._settings.max_body_bytes)
         length = headers.get(b"content-length")
         if length is None:
@@ -208,11 +219,7 @@ def _has_body(headers: dict[bytes, bytes]) -> bool:
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
-def _is_multipart(headers: dict[bytes, bytes], *, carries_documents: bool) -> bool:
-    """Return whether the body is multipart; raise ``unsupported_media_type`` when it is neither that nor JSON.
-
-    A body without a Content-Type is taken for JSON.
-    """
+def _check_encoding(headers: dict[bytes, bytes]) -> None:
     if headers.get(b"content-encoding", b"identity").strip().lower() not in {b"identity", b""}:
         raise StrataError(
             UNSUPPORTED_MEDIA_TYPE,
@@ -220,6 +227,14 @@ def _is_multipart(headers: dict[bytes, bytes], *, carries_documents: bool) -> bo
             pointer="header:Content-Encoding",
             remedy="Send the body without Content-Encoding.",
         )
+
+
+def _is_multipart(headers: dict[bytes, bytes], *, carries_documents: bool) -> bool:
+    """Return whether the body is multipart; raise ``unsupported_media_type`` when it is neither that nor JSON.
+
+    A body without a Content-Type is taken for JSON.
+    """
+    _check_encoding(headers)
     media, _, parameters = headers.get(b"content-type", b"").decode("latin-1").lower().partition(";")
     media = media.strip()
     if media == "multipart/form-data" and carries_documents:

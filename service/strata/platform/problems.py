@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote
 
@@ -31,6 +32,9 @@ from strata.errors import (
 from strata.platform.telemetry import current_ids
 
 PROBLEM_JSON = "application/problem+json"
+ERROR_WIRE_STATE = "strata_error_wire"
+"""Where the border leaves how the errors of a path look, when they are not problem documents."""
+
 JSON_BODY_STATE = "strata_json_body"
 """Where the body border leaves the decoded JSON in the scope's state, for exact pointers."""
 
@@ -49,6 +53,21 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 _MAX_ERRORS = 20
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorWire:
+    """How errors look on the wire of one surface: status and body of an error."""
+
+    status: Callable[[StrataError], int]
+    body: Callable[[StrataError], bytes]
+
+
+def rendered(error: StrataError, path: str, wire: ErrorWire | None) -> tuple[int, bytes, str]:
+    """Return status, body and media type of an error: a problem document, or what the path's own wire makes of it."""
+    if wire is None:
+        return error.kind.status, problem_body(error, instance=path), PROBLEM_JSON
+    return wire.status(error), wire.body(error), "application/json"
 
 
 class FieldError(Struct, frozen=True, rename="camel", kw_only=True):
@@ -122,12 +141,8 @@ def _response(
     error: StrataError,
     headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
-    return Response(
-        problem_body(error, instance=request.scope["path"]),
-        status_code=error.kind.status,
-        headers=problem_headers(error.kind, headers),
-        media_type=PROBLEM_JSON,
-    )
+    status, body, media_type = rendered(error, request.scope["path"], request.scope["state"].get(ERROR_WIRE_STATE))
+    return Response(body, status_code=status, headers=problem_headers(error.kind, headers), media_type=media_type)
 
 
 def handle_strata_error(request: Request[Any, Any, Any], error: StrataError) -> Response[bytes]:

@@ -41,6 +41,8 @@ VERSION = version("strata")
 _SCOPE = "strata"
 _SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
+_BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
+
 _log = structlog.get_logger(__name__)
 _b3 = B3MultiFormat()
 _w3c = TraceContextTextMapPropagator()
@@ -87,6 +89,9 @@ class _Instruments:
     invocations: metrics.Counter
     passages_embedded: metrics.Counter
     query_vectors: metrics.Counter
+    rerank_requests: metrics.Counter
+    rerank: metrics.Histogram
+    rerank_breaker: metrics._Gauge
 
 
 @dataclass(slots=True)
@@ -117,6 +122,13 @@ def _instruments(provider: metrics.MeterProvider) -> _Instruments:
         ),
         query_vectors=meter.create_counter(
             "strata.embeddings.queries", unit="{query}", description="Vectors of questions asked for, by cache."
+        ),
+        rerank_requests=meter.create_counter(
+            "strata.rerank.requests", unit="{request}", description="Rerankings asked for, by outcome."
+        ),
+        rerank=seconds("strata.rerank.duration", "One reranking that called its service, both attempts included."),
+        rerank_breaker=meter.create_gauge(
+            "strata.rerank.breaker", description="The reranker's breaker: 0 closed, 1 half open, 2 open."
         ),
     )
 
@@ -295,6 +307,15 @@ def count_embedded(passages: int) -> None:
 def count_query_vector(is_hit: bool) -> None:  # noqa: FBT001 - a callback of one argument
     """Count one vector of a question in ``strata.embeddings.queries``."""
     _state.instruments.query_vectors.add(1, {"cache": "hit" if is_hit else "miss"})
+
+
+def record_rerank(outcome: str, seconds: float | None, breaker: str) -> None:
+    """Count one reranking and set the state of its breaker; ``seconds`` is None where no service was called."""
+    instruments = _state.instruments
+    instruments.rerank_requests.add(1, {"outcome": outcome})
+    if seconds is not None:
+        instruments.rerank.record(seconds, {"outcome": outcome})
+    instruments.rerank_breaker.set(_BREAKER_STATES[breaker])
 
 
 def current_ids() -> tuple[str, str]:
