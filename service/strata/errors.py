@@ -40,7 +40,6 @@ MALFORMED_BODY = _kind("malformed_body", 400, "Malformed body", "Send one well-f
 MALFORMED_REQUEST = _kind(
     "malformed_request", 422, "Malformed request", "Send the fields of the operation in their types."
 )
-OVER_LIMIT = _kind("over_limit", 400, "Over a limit", "Send less in one request, in several requests where needed.")
 BODY_TOO_LARGE = _kind("body_too_large", 413, "Body too large", "Send a smaller body, or raise STRATA_MAX_BODY_BYTES.")
 BODY_TOO_DEEP = _kind("body_too_deep", 400, "Body nested too deeply", "Flatten the JSON document.")
 UNSUPPORTED_MEDIA_TYPE = _kind(
@@ -48,6 +47,9 @@ UNSUPPORTED_MEDIA_TYPE = _kind(
 )
 METHOD_NOT_ALLOWED = _kind("method_not_allowed", 405, "Method not allowed", "Use a method listed in the Allow header.")
 NOT_ACCEPTABLE = _kind("not_acceptable", 406, "Not acceptable", "Ask for application/json.")
+ORIGIN_REFUSED = _kind(
+    "origin_refused", 403, "Origin refused", "Call from a program, or from a page served on this machine."
+)
 ROUTE_NOT_FOUND = _kind("route_not_found", 404, "No such route", "See /v3/api-docs for the routes.")
 REQUEST_TIMEOUT = _kind("request_timeout", 408, "Request arrived too slowly", "Send the whole request at once.")
 CONTEXT_NOT_FOUND = _kind(
@@ -56,8 +58,22 @@ CONTEXT_NOT_FOUND = _kind(
 SOURCE_NOT_FOUND = _kind("source_not_found", 404, "No such source", "List the sources of the context.")
 HINT_NOT_FOUND = _kind("hint_not_found", 404, "No such hint", "List the hints of the context.")
 INVOCATION_NOT_FOUND = _kind("invocation_not_found", 404, "No such invocation", "List the invocations.")
+PARAGRAPH_NOT_FOUND = _kind("paragraph_not_found", 404, "No such paragraph", "Count the paragraphs from 0.")
+COMMUNITIES_NOT_FOUND = _kind(
+    "communities_not_found", 404, "No communities", "Build them with `strata communities build`."
+)
+GROUP_NOT_FOUND = _kind("group_not_found", 404, "No such group", "List the groups.")
+SCHEMA_NOT_FOUND = _kind("schema_not_found", 404, "No schema document", "Install a schema document in the context.")
 CONTEXT_EXISTS = _kind("context_exists", 409, "Context exists", "Choose another name, or use the existing context.")
+GROUP_EXISTS = _kind("group_exists", 409, "Group exists", "Choose another name, or use the existing group.")
 CONFLICT = _kind("conflict", 409, "Conflicting change", "Read the current state and send the change again.")
+STALE_CURSOR = _kind(
+    "stale_cursor", 410, "Position no longer held", "Read the whole state, then follow the changes from a new position."
+)
+OVER_LIMIT = _kind("over_limit", 400, "Over a limit", "Send less in one request.")
+SCHEMA_VIOLATION = _kind(
+    "schema_violation", 400, "Against the schema document", "Mend what the issues name, or change the schema document."
+)
 SOURCE_REFUSED = _kind("source_refused", 422, "Source refused", "Mend the document as the reason says.")
 OVERLOADED = _kind("overloaded", 503, "Overloaded", "Wait for Retry-After seconds and send the request again.", 1)
 EMBEDDING_MODEL_MISSING = _kind(
@@ -74,6 +90,9 @@ EMBEDDING_REFUSED = _kind(
 )
 EMBEDDING_UNAVAILABLE = _kind(
     "embedding_unavailable", 503, "Embedder unavailable", "Check the embedding service; what waits is tried again.", 5
+)
+SERVER_UNAVAILABLE = _kind(
+    "server_unavailable", 502, "Server unavailable", "Check the address of the server and its state; try again later."
 )
 DATABASE_UNAVAILABLE = _kind(
     "database_unavailable", 503, "Database unavailable", "Check the database with `strata doctor`; retry later.", 2

@@ -81,6 +81,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     embeddings_query_timeout_seconds: Seconds = 2.0
     embeddings_cache_entries: Annotated[int, Meta(ge=0)] = 4096
     embeddings_workers: Annotated[int, Meta(ge=0, le=64)] = 1
+    rerank_url: str | None = None
+    rerank_model: str | None = None
+    rerank_api_key: str | None = None
+    rerank_timeout_seconds: Seconds = 5.0
     second_hop: Literal["auto", "on", "off"] = "auto"
     vector_exact_limit: Annotated[int, Meta(ge=0)] = 10_000
     vector_ef_search: Annotated[int, Meta(ge=10, le=1000)] = 200

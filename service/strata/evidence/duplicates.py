@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, count, pairwise
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -113,51 +115,102 @@ def are_near_duplicates(first: Fingerprint, second: Fingerprint) -> bool:
     return dice(first.bigrams, second.bigrams) >= BIGRAM_DICE and dice(first.shingles, second.shingles) >= SHINGLE_DICE
 
 
-def drop_near_duplicates(candidates: Sequence[Candidate], wanted: int) -> tuple[list[Candidate], list[Omission]]:
-    """Keep the first of texts that say the same, in the order given, until ``wanted`` distinct ones are found.
+class Finder(Protocol):
+    """Finds the first of the texts kept so far that says the same as another; texts go by their index."""
 
-    What comes after those is kept uncompared: it is cut off anyhow. Candidates without text are
-    kept too, they have nothing to compare; so is a protected one. The one kept counts the dropped
-    in ``merged_count``.
-    """
-    kept: list[Candidate] = []
-    known = _Known()
-    absorbed: Counter[int] = Counter()
-    omitted: list[Omission] = []
-    for candidate in candidates:
-        if candidate.text is None or known.size >= wanted:
-            kept.append(candidate)
-            continue
-        print_ = Fingerprint(candidate.text)
-        twin = known.twin(print_)
-        if twin is None or candidate.is_protected:
-            known.add(len(kept), print_)
-            kept.append(candidate)
-        else:
-            absorbed[twin] += candidate.merged_count
-            omitted.append(Omission(candidate, Reason.NEAR_DUPLICATE, kept[twin].source_key))
-    return [
-        replace(candidate, merged_count=candidate.merged_count + absorbed[index]) if absorbed[index] else candidate
-        for index, candidate in enumerate(kept)
-    ], omitted
+    def twin(self, at: int) -> int | None:
+        """Return the first kept text that says the same, None where there is none."""
+
+    def keep(self, at: int) -> None:
+        """Count a text among the kept."""
+
+    def conflicts(self) -> Mapping[int, Sequence[int]]:
+        """Return, for kept texts, those that say the same but for what makes them contradict each other."""
 
 
-class _Known:
-    """The distinct texts so far, by their numbers: only texts with the same numbers can be twins."""
+@dataclass(frozen=True, slots=True)
+class DuplicateRule:
+    """When texts are near duplicates, and which kinds of candidates are compared, None meaning all with text."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    finder: Callable[[Sequence[str]], Finder]
+    kinds: frozenset[str] | None = None
+
+    def compares(self, candidate: Candidate) -> bool:
+        """Tell whether a candidate is compared: facts never are, each is one of its kind."""
+        return candidate.text is not None and (
+            candidate.fact is None if self.kinds is None else candidate.kind in self.kinds
+        )
+
+
+class SameWords:
+    """The rule of :func:`are_near_duplicates`; only texts with the same numbers are compared at all."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._prints: dict[int, Fingerprint] = {}
         self._groups: dict[frozenset[tuple[str, int]], _Group] = {}
 
-    def add(self, index: int, print_: Fingerprint) -> None:
-        """Add a distinct text; ``index`` is handed back by :meth:`twin`."""
-        self.size += 1
-        self._groups.setdefault(print_.key, _Group()).add(index, print_)
-
-    def twin(self, print_: Fingerprint) -> int | None:
-        """Return the first text that says the same, None where there is none."""
+    def twin(self, at: int) -> int | None:
+        """Return the first kept text that says the same, None where there is none."""
+        print_ = self._print(at)
         group = self._groups.get(print_.key)
         return group.twin(print_) if group else None
+
+    def keep(self, at: int) -> None:
+        """Count a text among the kept."""
+        print_ = self._print(at)
+        self._groups.setdefault(print_.key, _Group()).add(at, print_)
+
+    def conflicts(self) -> Mapping[int, Sequence[int]]:
+        """Return none: texts that differ in a number are simply not the same."""
+        return {}
+
+    def _print(self, at: int) -> Fingerprint:
+        known = self._prints.get(at)
+        if known is None:
+            known = self._prints[at] = Fingerprint(self._texts[at])
+        return known
+
+
+SAME_WORDS = DuplicateRule(SameWords)
+
+
+def drop_near_duplicates(
+    candidates: Sequence[Candidate], wanted: int, rule: DuplicateRule = SAME_WORDS
+) -> tuple[list[Candidate], list[Omission]]:
+    """Keep the first of texts that say the same, in the order given, until ``wanted`` distinct ones are found.
+
+    What comes after those is kept uncompared: it is cut off anyhow. Candidates that the rule does not
+    compare are kept too, and so is a protected one. The one kept counts the dropped in ``merged_count``,
+    and names what it is in conflict with.
+    """
+    is_compared = [rule.compares(candidate) for candidate in candidates]
+    compared = list(compress(candidates, is_compared))
+    finder = rule.finder([candidate.text or "" for candidate in compared])
+    kept: list[Candidate] = []
+    absorbed: Counter[int] = Counter()
+    omitted: list[Omission] = []
+    places: dict[int, int] = {}
+    index = count()
+    for candidate, is_one in zip(candidates, is_compared, strict=True):
+        if not is_one or len(places) >= wanted:
+            kept.append(candidate)
+            continue
+        at = next(index)
+        twin = finder.twin(at)
+        if twin is None or candidate.is_protected:
+            finder.keep(at)
+            places[at] = len(kept)
+            kept.append(candidate)
+        else:
+            absorbed[places[twin]] += candidate.merged_count
+            omitted.append(Omission(candidate, Reason.NEAR_DUPLICATE, compared[twin].source_key))
+    for place, dropped in absorbed.items():
+        kept[place] = replace(kept[place], merged_count=kept[place].merged_count + dropped)
+    for one, others in finder.conflicts().items():
+        ids = tuple(sorted(compared[other].candidate_id for other in others))
+        kept[places[one]] = replace(kept[places[one]], conflicts=ids)
+    return kept, omitted
 
 
 class _Group:

@@ -89,6 +89,11 @@ def unite(group: list[Candidate], weights: Mapping[str, float] | None = None, k:
     )
 
 
+def with_ranks(fused: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with their places, counted from 1."""
+    return [replace(candidate, fused_rank=rank) for rank, candidate in enumerate(fused, 1)]
+
+
 def fused_order(candidate: Candidate) -> tuple[float, str, str]:
     """Sort key of the fused order: score descending, then kind and key."""
     return (-candidate.fused_score, *candidate.identity)

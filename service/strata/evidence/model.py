@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct, field
+
+from strata.text.estimate import tokens_of_quarters
 
 
 class Layer(StrEnum):
@@ -68,6 +71,39 @@ class LaneRank(Struct, frozen=True):
     score: float = 0.0
 
 
+class Locator(NamedTuple):
+    """A paragraph of a source, in a context; sorted in this order of fields."""
+
+    source: str
+    paragraph: int
+    context: str = ""
+
+
+class Attribution(NamedTuple):
+    """Who asserted a fact: a source, the paragraph where that is known, and the raw sum of the weights."""
+
+    source: str
+    paragraph: int | None
+    weight: float = 1.0
+
+
+class Fact(NamedTuple):
+    """What an association says."""
+
+    subject: str
+    label: str
+    object: str
+
+
+class Excerpt(NamedTuple):
+    """A span of a text, ends exclusive, in characters and in bytes of UTF-8."""
+
+    start: int
+    end: int
+    start_byte: int
+    end_byte: int
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
     """One thing that a lane nominated.
 
@@ -77,6 +113,12 @@ class Candidate(Struct, frozen=True, kw_only=True):
     signal in 0..1, such as the share of the query's idf mass that the text covers; it is comparable
     between calls. A candidate that ``is_gone`` was nominated, but has no live row behind it. One
     that ``is_protected`` is selected wherever it fits, whatever other lanes put before it.
+
+    ``paragraph`` is set where the text is that paragraph of ``source``; ``fact``, ``attributions``
+    and ``citation_refs`` (the paragraphs that can be shown) belong to an association. The pipeline
+    sets ``fused_rank`` (from 1), ``contradicts`` and ``conflicts`` (ids of candidates that say
+    otherwise: of one subject and label, or in numbers), and ``excerpts`` where less than the text
+    is shown. ``payload`` is the caller's own.
     """
 
     kind: str
@@ -101,20 +143,51 @@ class Candidate(Struct, frozen=True, kw_only=True):
     merged_count: int = 1
     is_protected: bool = False
     is_gone: bool = False
+    paragraph: int | None = None
+    fact: Fact | None = None
+    attributions: tuple[Attribution, ...] = ()
+    citation_refs: tuple[Locator, ...] = ()
+    fused_rank: int = 0
+    contradicts: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    excerpts: tuple[Excerpt, ...] = ()
+    payload: object = None
 
     @property
     def identity(self) -> tuple[str, str]:
         """The total tie-break: kind, then key."""
         return (self.kind, self.key)
 
+    @property
+    def candidate_id(self) -> str:
+        """The identity as one string."""
+        return f"{self.kind}\0{self.key}"
+
+    @property
+    def locator(self) -> Locator | None:
+        """The paragraph that the text is, None where it is none."""
+        return None if self.paragraph is None else Locator(self.source, self.paragraph, self.scope)
+
+
+class GroupFate(StrEnum):
+    """Why a member of a contradiction group found no room: the whole group has none, or only a part has."""
+
+    WHOLE = "WHOLE"
+    PARTIAL = "PARTIAL"
+
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A candidate that did not get in. ``duplicate_of`` is the source key that stands for it."""
+    """A candidate that did not get in.
+
+    ``duplicate_of`` is the source key that stands for it; ``group`` says how much of its contradiction
+    group was too much for the budget, where it belongs to one.
+    """
 
     candidate: Candidate
     reason: Reason
     duplicate_of: str | None = None
+    group: GroupFate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +208,45 @@ class Spend:
     tokens: int = 0
 
 
+class Cost(NamedTuple):
+    """The size of a text: bytes of UTF-8, and quarters of estimated tokens."""
+
+    bytes: int = 0
+    quarters: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Whole tokens, rounded up."""
+        return tokens_of_quarters(self.quarters)
+
+
+@dataclass(frozen=True, slots=True)
+class CitationEntry:
+    """A paragraph cited by what was kept.
+
+    ``held_by`` is the id of the kept passage that shows its text, where the two share one copy.
+    """
+
+    locator: Locator
+    held_by: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The outcome: ``kept`` in rank order, ``omitted`` with reasons; together all candidates.
+    """The outcome: ``kept`` in the order of admission, ``omitted`` with reasons; together all candidates.
 
     ``kept`` holds merged candidates; a candidate merged into another is in ``omitted`` as
-    DUPLICATE_SOURCE or NEAR_DUPLICATE.
+    DUPLICATE_SOURCE or NEAR_DUPLICATE. ``raw`` counts what was fused, ``dedup_dropped`` the
+    nominations that fusing took together. ``costs`` are those of the kept, counted under a ceiling
+    only; ``citations`` are sorted, each once.
     """
 
     kept: tuple[Candidate, ...]
     omitted: tuple[Omission, ...]
     spend: Spend
     raw: int
+    costs: tuple[Cost, ...] = ()
+    citations: tuple[CitationEntry, ...] = ()
+    contradiction_groups: int = 0
+    dedup_dropped: int = 0
+    tier_width: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
@@ -39,7 +39,8 @@ class PassageQuery:
     """What to search for, and in which sources.
 
     ``tags`` are any-of; ``since`` and ``until`` (epoch seconds, half open) are over the date that a source
-    states, or that it was stored on. ``floor`` is the least cosine of the vector lane.
+    states, or that it was stored on. ``floor`` is the least cosine of the vector lane. ``paths`` are regular
+    expressions over the names of sources.
     """
 
     text: str
@@ -48,11 +49,13 @@ class PassageQuery:
     tags: Sequence[str] = ()
     since: int | None = None
     until: int | None = None
+    paths: Sequence[str] = ()
 
     @property
     def source_filter(self) -> SourceFilter:
         """The filter on sources; raises ``invalid_request`` for a date that no calendar has."""
         return SourceFilter(
+            paths=tuple(self.paths),
             any_tags=tuple(self.tags),
             since=moment(self.since, "/since"),
             until=moment(self.until, "/until"),
@@ -107,9 +110,9 @@ class SearchService:
         return self._engine.question(tenant, cleaned(text))
 
     @property
-    def local(self) -> dict[str, str]:
+    def local(self) -> Mapping[str, str]:
         """The settings of the database that the caller's unit of work needs for vector searches."""
-        return dict(self._engine.local)
+        return self._engine.local
 
     async def find(
         self, connection: Connection, tenant: UUID, context: ContextRow, query: PassageQuery, question: Question

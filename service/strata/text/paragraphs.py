@@ -15,7 +15,7 @@ _CJK_RUN = re.compile(f"[{_CJK_CLASS}]+")
 _BETWEEN_CJK = re.compile(f"(?<=[{_CJK_CLASS}])[ \t]*\n[ \t\n]*(?=[{_CJK_CLASS}])")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*(?=\n)")
 # Each alternative starts at a fixed look-behind, so that a run of dots is not scanned again and again.
-_SENTENCE_END = re.compile(
+SENTENCE_END = re.compile(
     r"(?:(?<=[.!?…])|(?<=[.!?…][\"'”’)\]]))\s+|(?<=[。！？｡])(?![。！？｡」』”’）])|(?<=[。！？｡][」』”’）])"
 )
 _SPACES = re.compile(r"\s+")
@@ -77,7 +77,7 @@ def _paragraph(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def split_prose(text: str, start: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
     """Yield trimmed spans of at most ``limit`` weight that cover the span: whole sentences where they fit."""
-    ends = (match.end() for match in _SENTENCE_END.finditer(text, start, end))
+    ends = (match.end() for match in SENTENCE_END.finditer(text, start, end))
     yield from _pack(text, start, end, limit, ends)
 
 

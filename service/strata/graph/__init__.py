@@ -1,0 +1,1 @@
+"""One context's knowledge graph in memory: naming, matching, walking, auditing. Pure computation."""
