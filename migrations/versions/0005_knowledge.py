@@ -112,12 +112,13 @@ def upgrade() -> None:
           {kind}_id bigint GENERATED ALWAYS AS IDENTITY,
           name text NOT NULL COLLATE "C",
           key text NOT NULL COLLATE "C",
-          PRIMARY KEY (tenant_id, context_id, {kind}_id),
           CONSTRAINT {kind}_name_key UNIQUE (tenant_id, context_id, name),
           FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
         )
         """)
         op.execute(f"CREATE INDEX {kind}_key_idx ON {kind} (tenant_id, context_id, key)")
+        # Last, as on source: without statistics the checks of foreign keys take the newest index that fits.
+        op.execute(f"ALTER TABLE {kind} ADD PRIMARY KEY (tenant_id, context_id, {kind}_id)")
     op.execute("""
     CREATE TABLE alias (
       tenant_id uuid NOT NULL,
@@ -148,7 +149,6 @@ def upgrade() -> None:
       object_id bigint NOT NULL,
       weight double precision NOT NULL,
       count bigint NOT NULL,
-      PRIMARY KEY (tenant_id, context_id, association_id),
       CONSTRAINT association_triple_key UNIQUE (tenant_id, context_id, subject_id, label_id, object_id),
       CONSTRAINT association_self_check CHECK (subject_id <> object_id),
       FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE,
@@ -159,6 +159,7 @@ def upgrade() -> None:
     """)
     op.execute("CREATE INDEX association_label_idx ON association (tenant_id, context_id, label_id)")
     op.execute("CREATE INDEX association_object_idx ON association (tenant_id, context_id, object_id)")
+    op.execute("ALTER TABLE association ADD PRIMARY KEY (tenant_id, context_id, association_id)")
     op.execute("""
     CREATE TABLE attribution (
       tenant_id uuid NOT NULL,

@@ -16,10 +16,17 @@ from litestar import Litestar
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from strata.contexts_api.envelope import ERRORS as CONTEXTS_API_ERRORS
+from strata.contexts_api.envelope import ROOTS as CONTEXTS_API_ROOTS
+from strata.contexts_api.routes import CONTEXTS_API
 from strata.embeddings.endpoints import EmbeddingController
 from strata.hints.endpoints import HintController
 from strata.knowledge.endpoints import ContextController
 from strata.lookup.endpoints import LookupController
+from strata.mcp.http import ERRORS as MCP_ERRORS
+from strata.mcp.http import ROOT as MCP_ROOT
+from strata.mcp.http import mcp_route
+from strata.mcp.wiring import toolbox
 from strata.platform.actuator import ActuatorController, Health
 from strata.platform.border import guard
 from strata.platform.ids import DEFAULT_TENANT
@@ -45,6 +52,10 @@ CONTROLLERS = (
 )
 
 
+ERROR_WIRES = {MCP_ROOT: MCP_ERRORS, **dict.fromkeys(CONTEXTS_API_ROOTS, CONTEXTS_API_ERRORS)}
+"""How errors look below the first segments of paths that do not answer with problem documents."""
+
+
 def create_app(settings: Settings, *, services: Services | None = None) -> Litestar:
     """Return the REST application.
 
@@ -64,13 +75,14 @@ def create_app(settings: Settings, *, services: Services | None = None) -> Lites
             finally:
                 partitions.cancel()
 
+    mcp = mcp_route(lambda: toolbox(app.state.services))
     dependencies = _dependencies()
     document = ApiDocument(CONTROLLERS, dependencies)
     app = Litestar(
-        route_handlers=[*CONTROLLERS, *documentation_routes(document)],
+        route_handlers=[*CONTROLLERS, *CONTEXTS_API, mcp.handler, *documentation_routes(document)],
         dependencies=dependencies,
         exception_handlers=EXCEPTION_HANDLERS,
-        lifespan=[] if services else [opened],
+        lifespan=[*([] if services else [opened]), mcp.lifespan],
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,
@@ -78,7 +90,7 @@ def create_app(settings: Settings, *, services: Services | None = None) -> Lites
     if services is not None:
         _attach(app, services)
     # Around the router, not in its middleware: those never see a request that no route matches.
-    app.asgi_handler = guard(app.asgi_handler, settings)
+    app.asgi_handler = guard(app.asgi_handler, settings, ERROR_WIRES)
     return app
 
 

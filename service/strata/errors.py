@@ -82,6 +82,9 @@ EMBEDDING_MODEL_MISSING = _kind(
     "Embedding model missing",
     "Install Strata again, name a folder with model.onnx and tokenizer.json, or set STRATA_EMBEDDINGS=none.",
 )
+EMBEDDINGS_UNCONFIGURED = _kind(
+    "embeddings_unconfigured", 501, "No embedder", "Set STRATA_EMBEDDINGS, or search by words."
+)
 EMBEDDING_REFUSED = _kind(
     "embedding_refused",
     502,

@@ -10,10 +10,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from strata.assembly.communities import CommunityService
+from strata.assembly.community_builder import CommunityBuilder
+from strata.assembly.passages import PassageService
+from strata.assembly.service import AssemblyService, Parts
 from strata.embeddings.service import EmbeddingService
+from strata.exchange.service import ExchangeService
 from strata.hints.service import HintService
+from strata.knowledge.graph_service import GraphService
+from strata.knowledge.groups import GroupService
 from strata.knowledge.service import ContextService
 from strata.lanes.vector.tuning import verify_settings
+from strata.lookup.search import SearchService
+from strata.lookup.search_explain import SearchExplainer
 from strata.lookup.service import LookupService
 from strata.platform import telemetry
 from strata.platform.database import Database
@@ -21,8 +30,10 @@ from strata.platform.embedded import EmbeddedPostgres
 from strata.platform.ids import DEFAULT_TENANT
 from strata.platform.schema import HEAD_REVISION, current_revision, require_current
 from strata.providers.embeddings.embedders import Embedders
+from strata.providers.rerank import Reranker
 from strata.settings import Settings
 from strata.sources.service import SourceService
+from strata.sources.text_service import TextService
 from strata.traces.service import InvocationService, Recorder
 
 
@@ -36,6 +47,17 @@ class Services:
     sources: SourceService
     hints: HintService
     embeddings: EmbeddingService
+    graph: GraphService
+    groups: GroupService
+    texts: TextService
+    exchange: ExchangeService
+    search: SearchService
+    search_explainer: SearchExplainer
+    communities: CommunityService
+    community_builder: CommunityBuilder
+    passages: PassageService
+    assembly: AssemblyService
+    reranker: Reranker
     lookup: LookupService
     invocations: InvocationService
     recorder: Recorder
@@ -46,6 +68,8 @@ class Services:
         await self.embeddings.close()
         await self.sources.close()
         await self.embedders.close()
+        await self.reranker.close()
+        await self.contexts.close()
         await self.recorder.close()
 
 
@@ -55,17 +79,25 @@ def compose(settings: Settings, database: Database, *, embedders: Embedders | No
     contexts = ContextService(database)
     hints = HintService(database, contexts)
     embeddings = EmbeddingService(database, settings, contexts, embedders)
-    sources = SourceService(database, settings, contexts, hints, embeddings)
+    graph = GraphService(database, contexts, cache_bytes=settings.graph_cache_bytes)
+    groups = GroupService(database, contexts)
+    sources = SourceService(database, settings, contexts, hints, embeddings, facts=graph)
+    exchange = ExchangeService(database, contexts, sources.texts, graph, groups)
     recorder = Recorder(database, settings)
     lookup = LookupService(
         database,
         settings,
         contexts=contexts,
         hints=hints,
+        graph=graph,
         embeddings=embeddings,
         embedders=embedders,
         recorder=recorder,
     )
+    search = SearchService(lookup.engine)
+    communities = CommunityService(contexts, graph, sources.texts, search)
+    reranker = Reranker(settings, observe=telemetry.record_rerank)
+    parts = Parts(contexts, groups, graph, sources.texts, search, communities, reranker)
     return Services(
         settings=settings,
         database=database,
@@ -73,6 +105,17 @@ def compose(settings: Settings, database: Database, *, embedders: Embedders | No
         sources=sources,
         hints=hints,
         embeddings=embeddings,
+        graph=graph,
+        groups=groups,
+        texts=sources.texts,
+        exchange=exchange,
+        search=search,
+        search_explainer=SearchExplainer(search, lookup.engine.lexical),
+        communities=communities,
+        community_builder=CommunityBuilder(database, contexts, graph, sources.texts, exchange),
+        passages=PassageService(database, contexts, groups, sources.texts, search),
+        assembly=AssemblyService(database, parts, recorder),
+        reranker=reranker,
         lookup=lookup,
         invocations=InvocationService(database, lookup.lane_orders),
         recorder=recorder,

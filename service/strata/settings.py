@@ -67,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reader_memory_bytes: Positive = 2 * 1024 * 1024 * 1024
     max_source_bytes: Positive = 256 * 1024 * 1024
     lexical_cache_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
+    graph_cache_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
     embeddings: str = "auto"
     embeddings_url: str | None = None
     embeddings_model: str | None = None

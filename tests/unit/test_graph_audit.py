@@ -1,6 +1,7 @@
 """What a curator is shown: twins, merges, contradictions, staleness, drift."""
 
 import random
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
@@ -201,25 +202,38 @@ def test_a_fingerprint_moves_with_its_own_evidence_only():
     assert len(set(ours) & set(theirs)) == 1
 
 
-words = st.text(alphabet="abcAB東京", max_size=7)
+words = st.text(alphabet="abcAB東京", max_size=7) | st.text(alphabet="abcdefgh東京ABC", min_size=46, max_size=64)
 
 
-@given(
-    st.lists(words, max_size=25, unique=True), st.sampled_from([0.1, 0.4, 0.6, 0.8, 1.0]), st.sampled_from([3, 1000])
-)
-@settings(max_examples=300, deadline=None)
-def test_twins_are_those_of_comparing_all_pairs(names, floor, cap):
-    graph = Graph.build(1, list(enumerate(names)), [], [], EdgeRows.of([]))
-    expected = sorted(
+def all_pairs(names, floor):
+    return sorted(
         (-dice(fold(one), fold(other)), min(one, other), max(one, other))
         for place, one in enumerate(names)
         for other in names[:place]
         if dice(fold(one), fold(other)) >= floor
     )
+
+
+floors = st.sampled_from([0.1, 0.4, 0.6, 0.8, 1.0])
+
+
+@given(st.lists(words, max_size=25, unique=True), floors, st.sampled_from([3, 1000]))
+@settings(max_examples=200, deadline=None)
+def test_twins_are_those_of_comparing_all_pairs(names, floor, cap):
+    graph = Graph.build(1, list(enumerate(names)), [], [], EdgeRows.of([]))
     found = lexical_twins(graph, Namespace.CONCEPT, floor=floor, cap=cap)
-    assert [(-pair.score, *sorted((pair.a, pair.b))) for pair in found] == expected[:cap]
+    assert [(-pair.score, *sorted((pair.a, pair.b))) for pair in found] == all_pairs(names, floor)[:cap]
     for pair in found:
         assert names.index(pair.a) < names.index(pair.b)
+
+
+@given(st.lists(words, max_size=25, unique=True), floors, st.integers(1, 9), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_twins_do_not_depend_on_how_the_work_is_cut(names, floor, block, long):
+    graph = Graph.build(1, list(enumerate(names)), [], [], EdgeRows.of([]))
+    with mock.patch.multiple("strata.graph.twins", _BLOCK=block, _LONG=long):
+        found = lexical_twins(graph, Namespace.CONCEPT, floor=floor, cap=1000)
+    assert [(-pair.score, *sorted((pair.a, pair.b))) for pair in found] == all_pairs(names, floor)
 
 
 def test_twins_among_thousands_of_names_take_no_comparison_of_all_pairs():

@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strata.graph.names import bigrams, dice, fold, key
@@ -72,6 +72,7 @@ def test_a_key_is_never_empty():
 
 
 @given(st.text(alphabet="aB1 -_カﾅ"))
+@settings(max_examples=1000)
 def test_a_key_is_its_own_key(name):
     assert key(key(name)) == key(name)
 

@@ -1,4 +1,4 @@
-"""``strata evaluate``: measure the lanes on judged questions, and fit what they are weighed by."""
+"""``strata evaluate``: run evals, measure the lanes on judged questions, and fit what they are weighed by."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.cli import base, output
+from strata.cli import base, evaluate_cases, output
 from strata.cli.base import examples
 from strata.platform.ids import DEFAULT_TENANT
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from strata.lookup.fit import Fit
     from strata.services import Services
 
-app = typer.Typer(help="Measure the lanes on judged questions.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
+app.callback(invoke_without_command=True)(evaluate_cases.evaluate)
+app.command("compare")(evaluate_cases.compare)
 
 _SAMPLE = 400
 
@@ -41,11 +43,6 @@ Keep = Annotated[
     bool, typer.Option("--keep", help="Keep the context, so that a repeat neither ingests nor embeds again.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
-
-
-@app.callback()
-def group() -> None:
-    """Measure the lanes on judged questions, and fit how they are weighed."""
 
 
 @app.command("beir")

@@ -14,14 +14,17 @@ from typer.exceptions import Abort, TyperException
 
 from strata.cli import (
     base,
+    communities,
     contexts,
     doctor,
     embeddings,
     evaluate,
+    exchange,
     hints,
     ingest,
     invocations,
     lookup,
+    mcp,
     migrate,
     serve,
     sources,
@@ -41,7 +44,8 @@ Start here:
 
 All local state lives below STRATA_HOME. A database is started for you unless
 STRATA_DATABASE_URL names one. Exit codes: 0 ok, 1 failed, 2 usage or bad input,
-3 some documents refused, 4 nothing found, 130 interrupted.
+3 some documents refused or a
+threshold not kept, 4 nothing found, 130 interrupted.
 """
 
 app = typer.Typer(
@@ -74,9 +78,13 @@ def options(
 app.command("serve")(serve.serve)
 app.command("ingest")(ingest.ingest)
 app.command("lookup")(lookup.lookup)
+app.command("import")(exchange.import_)
+app.command("export")(exchange.export)
+app.command("mcp")(mcp.mcp)
 app.add_typer(contexts.app, name="contexts")
 app.add_typer(sources.app, name="sources")
 app.add_typer(hints.app, name="hints")
+app.add_typer(communities.app, name="communities")
 app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(invocations.app, name="invocations")
 app.add_typer(evaluate.app, name="evaluate")

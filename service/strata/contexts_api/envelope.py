@@ -38,6 +38,9 @@ _CODES: Mapping[str, str] = {
     "schema_outdated": "unhealthy",
     "statement_timeout": "timeout",
     "internal_error": "internal",
+    "schema_violation": "invalid_argument",
+    "origin_refused": "forbidden",
+    "server_unavailable": "shard_unreachable",
 }
 """Our codes in the words of this wire; a code that is not named is the same in both."""
 

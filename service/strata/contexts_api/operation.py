@@ -117,7 +117,13 @@ def operation(method: str, path: str, *, is_recorded: bool = True) -> Callable[[
                 STARTED.reset(token)
 
         served.__doc__ = handler.__doc__
-        made = route(path, http_method=HttpMethod(method), name=f"contexts_api.{name}", include_in_schema=False)
+        made = route(
+            path,
+            http_method=HttpMethod(method),
+            name=f"contexts_api.{name}",
+            status_code=200,
+            include_in_schema=False,
+        )
         return made(served)
 
     return wrap
@@ -225,7 +231,10 @@ async def _record(
 ) -> None:
     """Leave the row of a call: what was asked, and how it ended; texts that were sent in are not kept."""
     trace_id, span_id = telemetry.current_ids()
-    arguments = {key: value for key, value in given.items() if key not in _CONTENT}
+    arguments = {key: value for key, value in given.items() if key not in _CONTENT | _ASKED}
+    if asked := [text for key in sorted(_ASKED) for text in _texts(given.get(key))]:
+        # Under this name the setting of what is kept of questions holds for it.
+        arguments["query"] = "; ".join(asked)
     if call.ref:
         arguments["context"] = call.ref
     if call.parameters:
@@ -252,6 +261,11 @@ async def _record(
     telemetry.count_invocation(tool=name, surface=Surface.REST.value, status=status.value)
 
 
+def _texts(value: Any) -> list[str]:
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
+
+
+_ASKED = frozenset({"cue", "origins", "query", "text_fallback_query"})
 _CONTENT = frozenset({"passages", "questions", "sections", "locators"})
 
 

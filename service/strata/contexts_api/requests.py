@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from strata.knowledge.graph_schemas import CrossMatchCursor, ExploreCursor, MatchCursor
+
 Share = Annotated[float, Meta(ge=0, le=1)]
 Epoch = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 Names = str | list[str]
@@ -93,25 +95,6 @@ class AliasNames(Struct, frozen=True, kw_only=True):
     labels: list[str] = []
 
 
-class MatchCursor(Struct, frozen=True, kw_only=True):
-    """The last match of the page before; ``context`` across contexts."""
-
-    weight: float
-    subject: str
-    label: str
-    object: str
-    context: str | None = None
-
-
-class ExploreCursor(Struct, frozen=True, kw_only=True):
-    """The last match of the page before."""
-
-    distance: int
-    subject: str
-    label: str
-    object: str
-
-
 class Cue(Struct, frozen=True, kw_only=True):
     """A cue to resolve."""
 
@@ -138,7 +121,7 @@ class Describe(Struct, frozen=True, kw_only=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """Associations by position; ``contexts`` and ``groups`` belong to the form across contexts."""
+    """Associations by position."""
 
     subject: Names | None = None
     label: Names | None = None
@@ -149,22 +132,46 @@ class Query(Struct, frozen=True, kw_only=True):
     after: MatchCursor | None = None
     since: Epoch | None = None
     until: Epoch | None = None
-    contexts: list[str] | None = None
-    context_ids: list[str] | None = None
-    groups: list[str] | None = None
 
 
 class Recall(Struct, frozen=True, kw_only=True):
-    """Everything that touches one name; ``contexts`` and ``groups`` belong to the form across contexts."""
+    """Everything that touches one name."""
 
     cue: str
     limit: int | None = None
     after: MatchCursor | None = None
     since: Epoch | None = None
     until: Epoch | None = None
-    contexts: list[str] | None = None
-    context_ids: list[str] | None = None
-    groups: list[str] | None = None
+
+
+class QueryAcross(Struct, frozen=True, kw_only=True):
+    """Associations by position, in contexts and groups of them."""
+
+    contexts: list[str] = []
+    context_ids: list[str] = []
+    groups: list[str] = []
+    subject: Names | None = None
+    label: Names | None = None
+    object: Names | None = None
+    subject_types: Names | None = None
+    object_types: Names | None = None
+    limit: int | None = None
+    after: CrossMatchCursor | None = None
+    since: Epoch | None = None
+    until: Epoch | None = None
+
+
+class RecallAcross(Struct, frozen=True, kw_only=True):
+    """Everything that touches one name, in contexts and groups of them."""
+
+    contexts: list[str] = []
+    context_ids: list[str] = []
+    groups: list[str] = []
+    cue: str
+    limit: int | None = None
+    after: CrossMatchCursor | None = None
+    since: Epoch | None = None
+    until: Epoch | None = None
 
 
 class Activate(Struct, frozen=True, kw_only=True):
@@ -205,45 +212,6 @@ class Unreachable(Struct, frozen=True, kw_only=True):
     after: MatchCursor | None = None
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """A question that a paragraph answers."""
-
-    paragraph: Annotated[int, Meta(ge=0)]
-    question: str
-
-
-class SectionMark(Struct, frozen=True, kw_only=True):
-    """Where a section begins."""
-
-    paragraph: Annotated[int, Meta(ge=0)]
-    section: str
-
-
-class LocatorBody(Struct, frozen=True, kw_only=True):
-    """A place in the original: ``page`` and ``12``."""
-
-    kind: str
-    value: str
-
-
-class LocatorMark(Struct, frozen=True, kw_only=True):
-    """The place of one paragraph in the original."""
-
-    paragraph: Annotated[int, Meta(ge=0)]
-    locator: LocatorBody
-
-
-class StorePassages(Struct, frozen=True, kw_only=True):
-    """Texts by source, and what is known of their paragraphs; each replaces its source's text whole."""
-
-    passages: dict[str, str]
-    questions: dict[str, list[Question]] = {}
-    sections: dict[str, list[SectionMark]] = {}
-    locators: dict[str, list[LocatorMark]] = {}
-    tags: dict[str, list[str]] = {}
-    dates: dict[str, Epoch] = {}
-
-
 class SourceNames(Struct, frozen=True, kw_only=True):
     """Sources by name."""
 
@@ -251,7 +219,7 @@ class SourceNames(Struct, frozen=True, kw_only=True):
 
 
 class SearchPassages(Struct, frozen=True, kw_only=True):
-    """A search over paragraphs; ``contexts`` and ``groups`` belong to the form across contexts."""
+    """A search over paragraphs."""
 
     query: str
     limit: int | None = None
@@ -259,9 +227,14 @@ class SearchPassages(Struct, frozen=True, kw_only=True):
     tags: list[str] = []
     since: Epoch | None = None
     until: Epoch | None = None
-    contexts: list[str] | None = None
-    context_ids: list[str] | None = None
-    groups: list[str] | None = None
+
+
+class SearchAcross(SearchPassages, frozen=True, kw_only=True):
+    """A search over paragraphs, in contexts and groups of them."""
+
+    contexts: list[str] = []
+    context_ids: list[str] = []
+    groups: list[str] = []
 
 
 class ExplainSearch(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 from uuid import UUID
 
@@ -36,10 +38,10 @@ _NAMES_PER_READ = 16
 _UNSOURCED = ""
 
 
-async def export_lines(
+async def export_pieces(
     connection: Connection, tenant: UUID, context: ContextRow, texts: TextService, form: Form
 ) -> AsyncIterator[bytes]:
-    """Yield the stream of a context, in a unit of work that is a snapshot.
+    """Yield the stream of a context in pieces of whole lines, in a unit of work that is a snapshot.
 
     A document that was read goes as its text, and the facts that name one of its passages name the
     paragraph in which it begins. Raises ``over_limit`` for a text that no stream can hold.
@@ -61,20 +63,21 @@ async def export_lines(
         aliases=await repository.aliases(connection, tenant, context_id),
         unsourced=[_pointing(fact, {}) for fact in unsourced.get(_UNSOURCED, ())],
     )
-    for line in dump.start():
-        yield line
+    yield _joined(dump.start())
     after = ""
     while True:
         page = await texts.page(connection, tenant, context_id, after=after, limit=_NAMES_PER_READ)
         names = [entry.name for entry in page.entries]
         if not names:
             break
-        for state in await source_states(connection, tenant, context_id, texts, names):
-            for line in dump.source(state):
-                yield line
+        states = await source_states(connection, tenant, context_id, texts, names)
+        yield await asyncio.to_thread(_joined, chain.from_iterable(map(dump.source, states)))
         after = names[-1]
-    for line in dump.finish():
-        yield line
+    yield await asyncio.to_thread(_joined, dump.finish())
+
+
+def _joined(lines: Iterable[bytes]) -> bytes:
+    return b"".join(lines)
 
 
 async def source_states(

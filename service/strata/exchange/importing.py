@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -18,17 +19,23 @@ from strata.knowledge.service import ContextService, valid_description, valid_na
 from strata.platform.database import Connection
 from strata.platform.ids import new_id
 from strata.sources.text_service import TextService
-from strata.sources.texts import Prepared, TextSource, TextStored
+from strata.sources.texts import Prepared, TextSource, TextStored, prepare_texts
 
 _NOTHING_STORED = TextStored("", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """A source ready to be applied; ``path`` goes before the path of each issue. Without a text nothing is prepared."""
+    """A source ready to be applied; ``text`` is None where it has none.
+
+    ``dropped`` counts the facts that lost the paragraph they name because the text lacks it. ``path`` goes
+    before the path of each issue.
+    """
 
     batch: SourceBatch
-    prepared: Prepared | None
+    text: Prepared | None
+    assertions: Sequence[Assertion]
+    dropped: int
     path: str
 
 
@@ -69,8 +76,7 @@ class SourceImporter:
 
     async def prepare(self, batch: SourceBatch, path: str) -> Applying:
         """Cut and analyse the text of a source, before any transaction; raises ``invalid_request``."""
-        text = text_of(batch)
-        return Applying(batch, None if text is None else await self._texts.prepare([text]), path)
+        return await asyncio.to_thread(_prepared, batch, path)
 
     def wake(self, tenant: UUID, applied: SourceApplied) -> None:
         """After the commit: let the index and the vectors follow."""
@@ -87,23 +93,29 @@ class SourceImporter:
         context_id = context.context_id
         await self._graph.hold(connection, tenant, context_id)
         await self._texts.lock(connection, tenant, context_id, [batch.source])
-        assertions, dropped = _assertions(batch.associations, _paragraphs(applying.prepared))
         aliases = [AliasRow(line.alias, line.canonical, line.kind) for line in batch.aliases]
         stored, is_dropped = _NOTHING_STORED, False
-        if applying.prepared is not None:
-            (stored,) = await self._texts.put(connection, tenant, context, applying.prepared)
+        if applying.text is not None:
+            (stored,) = await self._texts.put(connection, tenant, context, applying.text)
         else:
             is_dropped = await self._texts.remove(connection, tenant, context_id, [batch.source]) > 0
         applied = await self._graph.apply(
-            connection, tenant, context_id, batch.source, assertions, aliases, replace=True, path=applying.path
+            connection,
+            tenant,
+            context_id,
+            batch.source,
+            applying.assertions,
+            aliases,
+            replace=True,
+            path=applying.path,
         )
-        if applying.prepared is not None:
+        if applying.text is not None:
             await self._graph.record_change(connection, tenant, context_id, "source_stored", {"source": batch.source})
         elif is_dropped and not applied.retracted.attributions:
             await self._graph.record_change(
                 connection, tenant, context_id, "source_retracted", {"source": batch.source}
             )
-        outcome = _outcome(batch, stored, applied, is_created=is_created, is_dropped=is_dropped, dropped=dropped)
+        outcome = _outcome(applying, stored, applied, is_created=is_created, is_dropped=is_dropped)
         return SourceApplied(outcome, context_id, applied.issues, applied.violations)
 
     async def _context(self, connection: Connection, tenant: UUID, batch: SourceBatch) -> tuple[ContextRow, bool]:
@@ -134,8 +146,12 @@ class SourceImporter:
         )
 
 
-def _paragraphs(prepared: Prepared | None) -> int:
-    return prepared.stored[0].paragraphs if prepared else 0
+def _prepared(batch: SourceBatch, path: str) -> Applying:
+    text = text_of(batch)
+    prepared = None if text is None else prepare_texts([text])
+    paragraphs = prepared.stored[0].paragraphs if prepared else 0
+    assertions, dropped = _assertions(batch.associations, paragraphs)
+    return Applying(batch, prepared, assertions, dropped, path)
 
 
 def _assertions(lines: Sequence[AssociationLine], paragraphs: int) -> tuple[list[Assertion], int]:
@@ -153,8 +169,9 @@ def _assertions(lines: Sequence[AssociationLine], paragraphs: int) -> tuple[list
 
 
 def _outcome(
-    batch: SourceBatch, stored: TextStored, applied: Applied, *, is_created: bool, is_dropped: bool, dropped: int
+    applying: Applying, stored: TextStored, applied: Applied, *, is_created: bool, is_dropped: bool
 ) -> ImportOutcome:
+    batch = applying.batch
     return ImportOutcome(
         **{"context" if batch.form is Form.NAME else "context_id": batch.context},
         source=batch.source,
@@ -170,6 +187,6 @@ def _outcome(
         sections_dropped=stored.sections_dropped,
         locators_stored=stored.locators_stored,
         locators_dropped=stored.locators_dropped,
-        association_paragraphs_dropped=dropped,
+        association_paragraphs_dropped=applying.dropped,
         schema_violations=applied.violations,
     )

@@ -9,12 +9,12 @@ from itertools import chain, islice
 from typing import IO
 from uuid import UUID
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 
 from strata.errors import INVALID_REQUEST, OVER_LIMIT, SOURCE_NOT_FOUND, StrataError
 from strata.exchange import repository
 from strata.exchange.dump import dump_group
-from strata.exchange.exporting import batch_of, export_lines, source_states
+from strata.exchange.exporting import batch_of, export_pieces, source_states
 from strata.exchange.importing import SourceApplied, SourceImporter, text_of
 from strata.exchange.records import AliasLine, Form, GroupRecord, SchemaRecord, SourceBatch, Stream
 from strata.exchange.run import TIMEOUT_SECONDS, Transactions, apply_sources, refused, transactions
@@ -32,6 +32,7 @@ from strata.exchange.schemas import (
     StoredPassages,
     StorePassagesIn,
 )
+from strata.graph.schema import SCHEMA_VERSION
 from strata.knowledge.graph_model import MAX_ISSUES
 from strata.knowledge.graph_schemas import IssueOut
 from strata.knowledge.graph_service import GraphService
@@ -80,7 +81,6 @@ class ExchangeService:
         stream, with ``integrity`` (``nothing_written`` or ``durable_prefix``), ``durable_batches``,
         ``retryable_after_correction`` and, where they are known, ``issues``; what came before stands.
         """
-
         await asyncio.to_thread(_check, stream)
 
         async def batch_at(number: int) -> SourceBatch:
@@ -112,8 +112,8 @@ class ExchangeService:
         try:
             async with self._database.work(tenant, snapshot=True, timeout_seconds=TIMEOUT_SECONDS) as connection:
                 context = await self._contexts.resolve(connection, tenant, ref)
-                async for line in export_lines(connection, tenant, context, self._texts, form):
-                    spool.write(line)
+                async for piece in export_pieces(connection, tenant, context, self._texts, form):
+                    spool.write(piece)
             spool.seek(0)
         except BaseException:
             spool.close()
@@ -253,7 +253,7 @@ class ExchangeService:
     ) -> SchemaImportOutcome:
         async def work(connection: Connection) -> None:
             row = await self._contexts.resolve(connection, where.tenant, record.context)
-            await self._install(connection, where.tenant, row.context_id, record)
+            await self._graph.install_schema(connection, where.tenant, row.context_id, _document(record))
 
         try:
             await where.within(work)
@@ -300,6 +300,16 @@ def _check(stream: Stream) -> None:
         except StrataError as error:
             what = f"Source {number + 1} of {len(stream.sources)}"
             raise refused(error, what, durable=0) from error
+
+
+def _document(record: SchemaRecord) -> dict[str, object]:
+    return {
+        "schema": SCHEMA_VERSION,
+        "mode": record.mode,
+        "closed_labels": record.closed_labels,
+        "types": to_builtins(dict(record.types)),
+        "relations": to_builtins(dict(record.relations)),
+    }
 
 
 def _warnings(applied: Sequence[SourceApplied]) -> tuple[list[IssueOut], int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from strata.graph.fingerprint import fingerprint
 from strata.graph.model import Floats, Graph, connected
-from strata.graph.vocabulary import Ints
+from strata.graph.vocabulary import Ints, distinct
 
 ALGORITHM = "louvain-cc/1"
 MAX_LEVELS = 8
@@ -95,7 +95,7 @@ def _links(graph: Graph) -> _Links:
 def _levels(links: _Links, concepts: int) -> list[list[list[int]]]:
     """Partition the linked concepts, finest first: the members of each community, ascending."""
     network: nx.Graph = nx.Graph()
-    network.add_nodes_from(np.unique(np.concatenate((links.left, links.right))).tolist())
+    network.add_nodes_from(distinct(np.concatenate((links.left, links.right))).tolist())
     network.add_weighted_edges_from(zip(links.left.tolist(), links.right.tolist(), links.weights.tolist(), strict=True))
     if not network:
         return []

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from strata.graph.model import Graph
-from strata.graph.vocabulary import Ints, Vocabulary, gather
+from strata.graph.vocabulary import Ints, Vocabulary, distinct, gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _narrowest(graph: Graph, subject: Ints | None, label: Ints | None, object_: 
     if not choices:
         return np.flatnonzero(graph.is_live)
     starts, groups, members = min(choices, key=_size)
-    positions: Ints = np.unique(members[gather(starts, groups)[0]]).astype(np.int64)
+    positions: Ints = distinct(members[gather(starts, groups)[0]]).astype(np.int64)
     live: Ints = positions[graph.is_live[positions]]
     return live
 
@@ -151,7 +151,7 @@ def recall(graph: Graph, cue: str) -> Ints:
     if label is not None:
         starts, by_label = graph.label_edges
         found.append(by_label[starts[label] : starts[label + 1]])
-    positions = np.unique(np.concatenate(found))
+    positions = distinct(np.concatenate(found))
     return ranked(graph, positions[graph.is_live[positions]])
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+
+from strata.text.folding import fold
+
+__all__ = ["HIDDEN_LABEL", "MAX_NAME_BYTES", "bigrams", "dice", "fold", "key", "key_of_folded"]
 
 MAX_NAME_BYTES = 1024
 """Longest name or alias, in bytes of UTF-8."""
@@ -11,26 +14,8 @@ MAX_NAME_BYTES = 1024
 HIDDEN_LABEL = "schema:type"
 """The reserved label that asserts an entity's type: no walk follows or shows it."""
 
-_HIRAGANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
 _SEPARATORS = re.compile(r"(?<=[^\s_‐-])[\s_‐-]+(?=[^\s_‐-])")
 _SIGN = re.compile(r"\s-$")
-
-
-def fold(name: str) -> str:
-    """Fold the differences of writing that never tell two names apart.
-
-    Lower case character by character, NFKC, lower case again, katakana to hiragana. Accents,
-    ``ß``, the long vowel mark and white space stay. Lowering by the character knows no final
-    sigma, so ``Σ`` is always ``σ``.
-    """
-    if name.isascii():
-        return name.lower()
-    return _lower(unicodedata.normalize("NFKC", _lower(name))).translate(_HIRAGANA)
-
-
-def _lower(text: str) -> str:
-    # The final sigma is the only case in which str.lower looks beyond one character.
-    return text.replace("Σ", "σ").lower()
 
 
 def key(name: str) -> str:
@@ -55,7 +40,7 @@ def _separator(match: re.Match[str]) -> str:
         return ""
     if text[match.start() - 1].isdigit():
         return " "
-    return "-" if _SIGN.search(run) else ""
+    return " -" if _SIGN.search(run) else ""
 
 
 def bigrams(folded: str) -> frozenset[str]:

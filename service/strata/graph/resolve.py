@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from strata.graph.model import Graph
 from strata.graph.names import fold, key_of_folded
-from strata.graph.vocabulary import Ints, Namespace, SpellingIndex, Vocabulary
+from strata.graph.vocabulary import Ints, Namespace, SpellingIndex, Vocabulary, distinct
 
 DICE_FLOOR = 0.3
 CONFIDENT = 0.5
@@ -86,7 +86,7 @@ def _equal(vocabulary: Vocabulary, folded: str) -> list[_Found]:
 
 
 def _contained(index: SpellingIndex, folded: str) -> _Found:
-    spellings = np.union1d(index.containing(folded), index.contained_in(folded)).astype(np.int64)
+    spellings = distinct(np.concatenate((index.containing(folded), index.contained_in(folded))))
     lengths = index.lengths[spellings]
     scores = np.minimum(lengths, len(folded)) / np.maximum(lengths, len(folded))
     return _Found(_CONTAINMENT, spellings, index.owners[spellings], scores)

@@ -12,7 +12,7 @@ from strata.graph.match import ranked
 from strata.graph.model import Graph
 from strata.graph.names import HIDDEN_LABEL
 from strata.graph.schema import Issue, SchemaDocument, canonical_types, judge_edge
-from strata.graph.vocabulary import Ints
+from strata.graph.vocabulary import Ints, distinct
 
 NAMES_SHOWN = 100
 
@@ -63,8 +63,8 @@ def audit(graph: Graph, document: SchemaDocument) -> SchemaAudit:
     at, types = graph.topology, graph.types
     used = np.flatnonzero(graph.conducts)
     kinds = {kind for own in types.values() for kind in own}
-    linked = set(np.unique(np.concatenate((at.subjects[used], at.objects[used]))).tolist())
-    labels = {graph.labels.names[label] for label in np.unique(at.labels[used]).tolist()}
+    linked = set(distinct(np.concatenate((at.subjects[used], at.objects[used]))).tolist())
+    labels = {graph.labels.names[label] for label in distinct(at.labels[used]).tolist()}
     declared = (*document.types, *(parent for parents in document.types.values() for parent in parents))
     known = canonical_types(graph, declared)
     hidden = graph.hidden_label

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from strata.graph.match import follows_triple, ranked
 from strata.graph.model import Floats, Graph
-from strata.graph.vocabulary import Ints, gather
+from strata.graph.vocabulary import Ints, distinct, gather
 
 MIN_FLOW = 1e-6
 """Activation below which nothing flows on."""
@@ -231,7 +231,7 @@ def explore(graph: Graph, origins: Sequence[str], *, max_depth: int = MAX_DEPTH)
     depths, parents = _hops(graph, starts, max_depth - 1 if max_depth > 0 else -1)
     at = graph.topology
     positions = _around(graph, np.flatnonzero(depths >= 0))[1]
-    positions = np.unique(positions)
+    positions = distinct(positions)
     unreached = np.iinfo(np.int64).max
     reached = np.where(depths >= 0, depths, unreached)
     from_subject, from_object = reached[at.subjects[positions]], reached[at.objects[positions]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from strata.graph.model import Graph
 from strata.graph.names import HIDDEN_LABEL, fold
-from strata.graph.vocabulary import Ints, Namespace, SpellingIndex, Vocabulary, gather
+from strata.graph.vocabulary import Ints, Namespace, SpellingIndex, Vocabulary, distinct, gather
 
 TWIN_FLOOR = 0.6
 TWIN_CAP = 100
@@ -20,6 +20,7 @@ SEMANTIC_NAMES = 2_000
 _FLOORS = (0.95, 0.85, 0.75)
 _BLOCK = 1 << 22
 _ROUNDING = 1e-9
+_LONG = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,41 +112,81 @@ def _grams_by_spelling(index: SpellingIndex) -> tuple[Ints, Ints]:
 def _candidates(starts: Ints, rows: Ints, floor: float) -> tuple[Ints, Ints]:
     """Pair the spellings that share enough of the rarest bigrams of both.
 
-    Two names of Dice ``t`` share at least ``t / (2 - t)`` of the bigrams of each, so what is left
-    after all but that many of the commonest (the prefix) must meet. All that two share beyond the
-    prefix that ends first lies in the rest of that name, which bounds what they share in all.
+    Nearly all pairs that reach the floor share two bigrams, and two together are far rarer than one.
+    One is looked for only where one may be enough, and among spellings so long that their pairs of
+    bigrams would be too many.
     """
     sizes = np.diff(starts)
-    needed = np.maximum(np.ceil(sizes * (floor / (2 - floor)) - _ROUNDING).astype(np.int64), 1)
-    prefix = np.where(sizes > 0, sizes - needed + 1, 0)
-    place = np.arange(len(rows)) - np.repeat(starts[:-1], sizes)
-    kept = place < np.repeat(prefix, sizes)
-    grams, spellings = rows[kept], np.repeat(np.arange(len(sizes)), sizes)[kept]
-    order = np.lexsort((spellings, grams))
-    left, right, meetings = _meetings(grams[order], spellings[order], len(sizes))
-    both, rests = sizes[left] + sizes[right], sizes - prefix
-    enough = meetings + np.maximum(rests[left], rests[right]) >= floor * both / 2 - _ROUNDING
-    return left[enough], right[enough]
+    partner = floor / (2 - floor)
+    stages = (
+        (2, (sizes >= 2) & (sizes <= _LONG)),
+        (1, (sizes >= 1) & (sizes < 2 / floor)),
+        (1, (sizes >= partner * (_LONG + 1) - _ROUNDING) & (sizes.max(initial=0) > _LONG)),
+    )
+    found = [_meeting(starts, rows, np.flatnonzero(chosen), floor, together) for together, chosen in stages]
+    pairs = distinct(np.concatenate(found))
+    count = max(len(sizes), 1)
+    return pairs // count, pairs % count
 
 
-def _meetings(grams: Ints, spellings: Ints, count: int) -> tuple[Ints, Ints, Ints]:
-    """Count under how many bigrams each pair of spellings meets, in blocks that bound the memory."""
-    # Each spelling is paired with those after it under the same bigram.
-    following = np.searchsorted(grams, grams, side="right") - np.arange(len(grams)) - 1
-    totals = np.cumsum(following)
-    pairs, meetings = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+def _meeting(starts: Ints, rows: Ints, chosen: Ints, floor: float, together: int) -> Ints:
+    """Pair spellings that share ``together`` (1 or 2) of their rarest bigrams, as ``left * count + right``.
+
+    Two names of Dice ``t`` share at least ``t / (2 - t)`` of the bigrams of each, so the rarest of
+    each, all but that many less ``together``, must have that many in common. What two share beyond
+    the prefix that ends first lies in the rest of that name, which bounds what they share in all.
+    """
+    sizes = np.diff(starts)
+    needed = np.maximum(np.ceil(sizes * (floor / (2 - floor)) - _ROUNDING).astype(np.int64), together)
+    prefix = np.zeros_like(sizes)
+    prefix[chosen] = sizes[chosen] - needed[chosen] + together
+    tokens, owners = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    for length in distinct(prefix[prefix >= together]).tolist():
+        held = np.flatnonzero(prefix == length)
+        grams = rows[starts[held][:, None] + np.arange(length)]
+        if together == 2:
+            first, second = np.triu_indices(length, k=1)
+            grams = (grams[:, first] << 31) | grams[:, second]
+        tokens.append(grams.ravel())
+        owners.append(np.repeat(held, grams.shape[1]))
+    token, owner = np.concatenate(tokens), np.concatenate(owners)
+    order = np.lexsort((owner, token))
+    rests, found = sizes - prefix, [np.empty(0, dtype=np.int64)]
+    for pairs, meetings in _meetings(token[order], owner[order], sizes, floor):
+        left, right = pairs // len(sizes), pairs % len(sizes)
+        shared = meetings if together == 1 else (1 + np.sqrt(1 + 8 * meetings)) / 2
+        least = floor * (sizes[left] + sizes[right]) / 2 - _ROUNDING
+        found.append(pairs[shared + np.maximum(rests[left], rests[right]) >= least])
+    return np.concatenate(found)
+
+
+def _meetings(tokens: Ints, owners: Ints, sizes: Ints, floor: float) -> Iterator[tuple[Ints, Ints]]:
+    """Count under how many tokens two spellings of fitting sizes meet, a block of first spellings at a time."""
+    # Each spelling is paired with those after it under the same token, which come after it by name too.
+    following = np.searchsorted(tokens, tokens, side="right") - np.arange(len(tokens)) - 1
+    entries = np.argsort(owners, kind="stable")
+    entries = entries[following[entries] > 0]
+    totals = np.cumsum(following[entries])
+    ends = np.flatnonzero(np.diff(owners[entries], append=-1)) + 1
     first = 0
-    while first < len(grams):
+    while first < len(entries):
         reached = totals[first - 1] if first else 0
-        last = max(int(np.searchsorted(totals, reached + _BLOCK, side="right")), first + 1)
-        others = following[first:last]
-        ones = np.repeat(np.arange(first, last), others)
-        within = np.arange(len(ones)) - np.repeat(np.cumsum(others) - others, others)
-        found, times = np.unique(spellings[ones] * count + spellings[ones + 1 + within], return_counts=True)
-        pairs, where = np.unique(np.concatenate((pairs, found)), return_inverse=True)
-        meetings = np.bincount(where, np.concatenate((meetings, times))).astype(np.int64)
+        room = int(np.searchsorted(totals, reached + _BLOCK, side="right"))
+        # A block ends with the last entry of a spelling, so that its counts are whole.
+        place = int(np.searchsorted(ends, room, side="right")) - 1
+        last = (
+            int(ends[place])
+            if place >= 0 and ends[place] > first
+            else int(ends[np.searchsorted(ends, first, side="right")])
+        )
+        block = entries[first:last]
+        others = following[block]
+        ones = np.repeat(block, others)
+        twos = ones + 1 + np.arange(len(ones)) - np.repeat(np.cumsum(others) - others, others)
+        smaller, larger = sizes[owners[ones]], sizes[owners[twos]]
+        fits = 2 * np.minimum(smaller, larger) >= floor * (smaller + larger) - _ROUNDING
+        yield np.unique(owners[ones[fits]] * len(sizes) + owners[twos[fits]], return_counts=True)
         first = last
-    return pairs // max(count, 1), pairs % max(count, 1), meetings
 
 
 def _shared(starts: Ints, rows: Ints, grams: int, left: Ints, right: Ints) -> Ints:

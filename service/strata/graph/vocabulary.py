@@ -54,6 +54,13 @@ def _is_first(ordered: Ints) -> npt.NDArray[np.bool_]:
     return first
 
 
+def distinct(values: npt.NDArray[np.integer]) -> Ints:
+    """List the distinct values, ascending. Sorting keeps its pace where numpy's hashing of dense keys does not."""
+    ordered = np.sort(values).astype(np.int64, copy=False)
+    found: Ints = ordered[_is_first(ordered)]
+    return found
+
+
 class SpellingIndex:
     """Folded spellings by their bigrams and single characters. Spelling ``i`` is record ``owners[i]``."""
 
@@ -103,14 +110,14 @@ class SpellingIndex:
 
     @cached_property
     def _distinct_lengths(self) -> list[int]:
-        return [int(length) for length in np.unique(self.lengths) if length]
+        return [int(length) for length in distinct(self.lengths) if length]
 
     def grams_of(self, text: str) -> tuple[Ints, int]:
         """List the known bigrams of a folded text, as rows of the index, and count its telling ones.
 
         A bigram that no spelling carries tells too: it is one the other side lacks.
         """
-        codes = np.unique(gram_codes(encode([text])[0])) if len(text) > 1 else np.empty(0, dtype=np.int64)
+        codes = distinct(gram_codes(encode([text])[0])) if len(text) > 1 else np.empty(0, dtype=np.int64)
         rows = np.searchsorted(self.grams, codes)
         known = rows < len(self.grams)
         known[known] = self.grams[rows[known]] == codes[known]
@@ -129,8 +136,8 @@ class SpellingIndex:
         """List the spellings that hold a folded text, ascending."""
         if len(text) == 1:
             places = np.flatnonzero(self.characters == ord(text))
-            return np.unique(np.searchsorted(self.starts, places, side="right") - 1)
-        codes = len(np.unique(gram_codes(encode([text])[0])))
+            return distinct(np.searchsorted(self.starts, places, side="right") - 1)
+        codes = len(distinct(gram_codes(encode([text])[0])))
         rows, _ = self.grams_of(text)
         if len(rows) < codes:
             return np.empty(0, dtype=np.int64)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from strata.knowledge.model import ContextCounts, ContextRow
+from strata.knowledge.graph_write_repository import delete_graph
+from strata.knowledge.model import ContextCounts, ContextOptions, ContextRow
 from strata.lanes.lexical.repository import delete_index
 from strata.lanes.vector.repository import delete_context as delete_vectors
 from strata.platform.database import Connection
@@ -16,7 +17,8 @@ async def find(connection: Connection, tenant: UUID, ids: Sequence[UUID], names:
     rows = await connection.fetch(
         """
         SELECT context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at,
+               is_pinned, dice_floor, semantic_floor
         FROM context WHERE tenant_id = $1 AND (context_id = ANY($2) OR name = ANY($3))
         ORDER BY name COLLATE "C"
         """,
@@ -32,7 +34,8 @@ async def list_all(connection: Connection, tenant: UUID) -> list[ContextRow]:
     rows = await connection.fetch(
         """
         SELECT context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at,
+               is_pinned, dice_floor, semantic_floor
         FROM context WHERE tenant_id = $1
         ORDER BY name COLLATE "C"
         """,
@@ -41,39 +44,89 @@ async def list_all(connection: Connection, tenant: UUID) -> list[ContextRow]:
     return [ContextRow(*row) for row in rows]
 
 
-async def insert(connection: Connection, tenant: UUID, context: UUID, name: str, description: str) -> ContextRow | None:
+async def page(
+    connection: Connection, tenant: UUID, *, after: str | None, is_pinned: bool | None, limit: int
+) -> list[ContextRow]:
+    """Return up to ``limit`` contexts past a name, in code point order of their names."""
+    rows = await connection.fetch(
+        """
+        SELECT context_id, name, description,
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at,
+               is_pinned, dice_floor, semantic_floor
+        FROM context
+        WHERE tenant_id = $1 AND ($2::text IS NULL OR name COLLATE "C" > $2) AND ($3::bool IS NULL OR is_pinned = $3)
+        ORDER BY name COLLATE "C" LIMIT $4
+        """,
+        tenant,
+        after,
+        is_pinned,
+        limit,
+    )
+    return [ContextRow(*row) for row in rows]
+
+
+async def count(connection: Connection, tenant: UUID, *, is_pinned: bool | None) -> int:
+    """Return how many contexts there are."""
+    found: int = await connection.fetchval(
+        "SELECT count(*) FROM context WHERE tenant_id = $1 AND ($2::bool IS NULL OR is_pinned = $2)",
+        tenant,
+        is_pinned,
+    )
+    return found
+
+
+async def insert(
+    connection: Connection, tenant: UUID, context: UUID, *, name: str, description: str, options: ContextOptions
+) -> ContextRow | None:
     """Insert a context; None when the name is taken, also by a transaction that is just committing."""
     row = await connection.fetchrow(
         """
-        INSERT INTO context (tenant_id, context_id, name, description) VALUES ($1, $2, $3, $4)
+        INSERT INTO context (tenant_id, context_id, name, description, is_pinned, dice_floor, semantic_floor)
+        VALUES ($1, $2, $3, $4, coalesce($5, false), $6, $7)
         ON CONFLICT (tenant_id, name) DO NOTHING
         RETURNING context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at,
+               is_pinned, dice_floor, semantic_floor
         """,
         tenant,
         context,
         name,
         description,
+        options.is_pinned,
+        options.dice_floor,
+        options.semantic_floor,
     )
     return ContextRow(*row) if row else None
 
 
 async def update(
-    connection: Connection, tenant: UUID, context: UUID, name: str | None, description: str | None
+    connection: Connection,
+    tenant: UUID,
+    context: UUID,
+    *,
+    name: str | None,
+    description: str | None,
+    options: ContextOptions,
 ) -> ContextRow | None:
-    """Change name and description and move the config revision; None when the context is gone."""
+    """Change what is not None and move the config revision; None when the context is gone."""
     row = await connection.fetchrow(
         """
         UPDATE context
-        SET name = coalesce($3, name), description = coalesce($4, description), config_revision = config_revision + 1
+        SET name = coalesce($3, name), description = coalesce($4, description), config_revision = config_revision + 1,
+          is_pinned = coalesce($5, is_pinned), dice_floor = coalesce($6, dice_floor),
+          semantic_floor = coalesce($7, semantic_floor)
         WHERE tenant_id = $1 AND context_id = $2
         RETURNING context_id, name, description,
-               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at
+               graph_revision, passages_revision, hints_revision, config_revision, languages, created_at,
+               is_pinned, dice_floor, semantic_floor
         """,
         tenant,
         context,
         name,
         description,
+        options.is_pinned,
+        options.dice_floor,
+        options.semantic_floor,
     )
     return ContextRow(*row) if row else None
 
@@ -81,9 +134,13 @@ async def update(
 async def delete(connection: Connection, tenant: UUID, context: UUID) -> bool:
     """Delete a context with all that hangs on it; False when it was gone already.
 
-    The row goes first: it waits for writers of the context, and those that come later find it
-    gone. Postings and vectors have no foreign key, so they are deleted by name.
+    The row is held first: it waits for writers of the context, and those that come later find it
+    gone. The graph goes from the outside in, which spares a look for each of its rows. Postings and
+    vectors have no foreign key, so they are deleted by name.
     """
+    if not await hold_alone(connection, tenant, context):
+        return False
+    await delete_graph(connection, tenant, context)
     deleted = await connection.fetchval(
         "DELETE FROM context WHERE tenant_id = $1 AND context_id = $2 RETURNING true", tenant, context
     )

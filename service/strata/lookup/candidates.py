@@ -25,12 +25,24 @@ HOP = "hop"
 HYBRID = "hybrid"
 EXPANDED = "lexical_expanded"
 CATEGORY = "hint_category"
+GRAPH = "graph"
+GRAPH_NEAR = "graph_near"
 
 _REASONS = {LEXICAL: "L1_LEXICAL:", VECTOR: "L1_VECTOR:", HOP: "L1_HOP:"}
 
-LANE_WEIGHTS = {HINTS: 1.0, DERIVED_HINTS: 0.15, WEAK_HINTS: 0.02, EXPANDED: 0.5, CATEGORY: 0.1}
+LANE_WEIGHTS = {
+    HINTS: 1.0,
+    DERIVED_HINTS: 0.15,
+    WEAK_HINTS: 0.02,
+    EXPANDED: 0.5,
+    CATEGORY: 0.1,
+    GRAPH: 0.985,
+    GRAPH_NEAR: 0.5,
+}
 """Weights in the fusion; a lane not named weighs 1. Those of derived and weak hints are measured on
-judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full."""
+judged sets (docs/benchmarks.md); what a person wrote, or a question that is a name, counts in full. The
+first fact that a question names comes right after the best passage; what is only near it after all passages
+of a usual answer."""
 
 HYBRID_WEIGHTS = {
     **LANE_WEIGHTS,
@@ -62,6 +74,14 @@ class Hit(Struct, frozen=True):
     places: tuple[LaneRank, ...]
     relevance: float
     reasons: tuple[str, ...]
+
+
+class StatedFact(Struct, frozen=True):
+    """A fact with the passages that state it: the payload of its candidate."""
+
+    weight: float
+    count: int
+    citations: tuple[Citation, ...]
 
 
 class Candidates:
@@ -197,7 +217,7 @@ class Candidates:
             hit_reasons=reasons,
             fused_score=reciprocal_rank_fusion(places, self._weights),
             text=row.text,
-            citation=_citation(row) if row.text is not None else None,
+            citation=citation_of(row) if row.text is not None else None,
             relevance=relevance,
             metadata=row.metadata or {},
             scope=row.context_id.hex,
@@ -221,7 +241,7 @@ def loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:
     """Return the candidate with its text; without a row it is gone."""
     if row is None:
         return replace(candidate, is_gone=True)
-    return replace(candidate, text=row.text, citation=_citation(row), metadata=row.metadata or {})
+    return replace(candidate, text=row.text, citation=citation_of(row), metadata=row.metadata or {})
 
 
 def _gone(hit: Hit, rank: int) -> Candidate:
@@ -254,7 +274,8 @@ def hint_lane(match: HintMatch) -> str:
     return HINTS if is_meant else DERIVED_HINTS
 
 
-def _citation(row: PassageRow) -> Citation:
+def citation_of(row: PassageRow) -> Citation:
+    """Return where a passage stands."""
     return Citation(
         source=row.path,
         source_version=row.revision,

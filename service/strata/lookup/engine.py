@@ -9,6 +9,7 @@ from uuid import UUID
 
 from strata.embeddings.service import EmbeddingService
 from strata.hints.service import HintService
+from strata.knowledge.graph_service import GraphService
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
 from strata.lanes.vector.index import VectorIndex
@@ -30,6 +31,7 @@ class Engine:
     settings: Settings
     contexts: ContextService
     hints: HintService
+    graph: GraphService
     embeddings: EmbeddingService
     embedders: Embedders
     lexical: LexicalIndex
@@ -44,13 +46,14 @@ class Engine:
         *,
         contexts: ContextService,
         hints: HintService,
+        graph: GraphService,
         embeddings: EmbeddingService,
         embedders: Embedders,
     ) -> Engine:
         """Make the lanes over the services they need."""
         lexical = LexicalIndex(settings.lexical_cache_bytes)
         vectors = VectorIndex(settings)
-        return cls(database, settings, contexts, hints, embeddings, embedders, lexical, vectors, Fits(settings))
+        return cls(database, settings, contexts, hints, graph, embeddings, embedders, lexical, vectors, Fits(settings))
 
     @property
     def local(self) -> Mapping[str, str]:
@@ -70,6 +73,7 @@ class Engine:
             plan,
             contexts=self.contexts,
             hints=self.hints,
+            graph=self.graph,
             lexical=self.lexical,
             vectors=self.vectors,
             question=question,

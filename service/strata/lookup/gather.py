@@ -15,6 +15,7 @@ from strata.evidence.model import Candidate, LaneRank, Layer
 from strata.hints.matching import HintGuidance, HintMatch, guidance
 from strata.hints.service import HintService
 from strata.hints.targets import split_target
+from strata.knowledge.graph_service import GraphService
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
 from strata.lanes.lexical.index import LexicalIndex
@@ -22,6 +23,7 @@ from strata.lanes.vector.index import VectorIndex
 from strata.lookup import repository
 from strata.lookup.candidates import (
     EXPANDED,
+    GRAPH,
     HINTS,
     HOP,
     HYBRID_WEIGHTS,
@@ -37,12 +39,14 @@ from strata.lookup.candidates import (
     passage_of,
     source_key,
 )
+from strata.lookup.facts import FactLane
 from strata.lookup.fit import DEFAULT_FIT, Fit, Fits
 from strata.lookup.meaning import Meaning, Question
 from strata.lookup.passages import PassageSearch
 from strata.lookup.pool import CandidateSignals, Scored
 from strata.lookup.repository import PassageRow, SourceFilter
 from strata.lookup.request import Plan
+from strata.lookup.targets import Targets
 from strata.platform import telemetry
 from strata.platform.database import Connection
 from strata.text.tokenise import QueryTerm, analyse_query
@@ -106,6 +110,7 @@ class Gatherer:
         hints: HintService,
         lexical: LexicalIndex,
         vectors: VectorIndex,
+        graph: GraphService,
         question: Question,
         fits: Fits,
         per_lane: int,
@@ -118,6 +123,7 @@ class Gatherer:
         self._hints = hints
         self._lexical = lexical
         self._vectors = vectors
+        self._graph = graph
         self._question = question
         self._fits = fits
         self._per_lane = max(per_lane, 2 * plan.top_k)
@@ -148,6 +154,7 @@ class Gatherer:
         suggested = frozenset(gathered.guidance.categories) - frozenset(self._plan.categories)
         gathered.candidates = self._candidates.found(hits, rows, suggested) + self._candidates.expanded(expanded, rows)
         await self._add_hints(gathered, rows)
+        await self._add_facts(gathered)
         return gathered
 
     async def signals(self, connection: Connection) -> list[CandidateSignals]:
@@ -308,6 +315,38 @@ class Gatherer:
         self.running = None
         gathered.lanes[HINTS] = LaneTrace(ran=True, candidates=len(gathered.hints), duration_ms=_ms(started))
 
+    async def _add_facts(self, gathered: Gathered) -> None:
+        """Add the facts that the question leads to; contexts without a graph have no such lane."""
+        wanted = GRAPH in self._plan.lanes and Layer.L1 in self._plan.layers
+        if not any(row.graph_revision for row in gathered.contexts):
+            return
+        if not wanted or GRAPH in self.skipped:
+            reason = self.skipped.get(GRAPH, "not requested")
+            gathered.lanes[GRAPH] = LaneTrace(ran=False, reason=reason)
+            return
+        started = time.perf_counter()
+        self.running = GRAPH
+        cutoffs = gathered.fit.cutoffs
+        with telemetry.lane(GRAPH):
+            lane = FactLane(
+                self.connection,
+                self._tenant,
+                self._graph,
+                named=cutoffs.medium,
+                near=cutoffs.low,
+                most=self._per_lane,
+            )
+            source_filter = replace(self._plan.source_filter, categories=self._plan.categories)
+            eligible: dict[UUID, frozenset[int]] = {}
+            if not source_filter.is_empty:
+                for row in gathered.contexts:
+                    found = await repository.eligible(self.connection, self._tenant, row.context_id, source_filter)
+                    eligible[row.context_id] = frozenset(found.serials)
+            facts = await lane.find(gathered.contexts, self._plan.query, eligible)
+        self.running = None
+        gathered.candidates += facts
+        gathered.lanes[GRAPH] = LaneTrace(ran=True, candidates=len(facts), duration_ms=_ms(started))
+
     async def _add_hints(self, gathered: Gathered, rows: Rows) -> None:
         if not gathered.hints:
             return
@@ -316,7 +355,7 @@ class Gatherer:
 
     async def _hint_candidates(self, gathered: Gathered, rows: Rows) -> list[Candidate]:
         """Let each hint nominate the passages of its targets, or itself where it has none."""
-        targets = _Targets(gathered.candidates, rows)
+        targets = Targets(gathered.candidates, rows)
         wanted = [
             (match.entry.context_id, *split_target(target))
             for match in gathered.hints
@@ -343,7 +382,7 @@ class Gatherer:
                 gathered.has_filtered_matches = True
         return nominated
 
-    async def _resolve(self, targets: _Targets, wanted: Sequence[tuple[UUID, str, str | None]]) -> None:
+    async def _resolve(self, targets: Targets, wanted: Sequence[tuple[UUID, str, str | None]]) -> None:
         if not wanted:
             return
         found = await repository.target_passages(
@@ -370,26 +409,6 @@ class Gatherer:
         """Hold what no lane found by its words to the filters; only a category can be told of it."""
         categories = self._plan.categories
         return self._plan.source_filter.is_empty and (not categories or category in categories)
-
-
-class _Targets:
-    """Which passage stands for a hint's target: the best lexical hit inside it, else the one resolved."""
-
-    def __init__(self, candidates: Sequence[Candidate], rows: Rows) -> None:
-        self._rows: dict[tuple[UUID, str, str | None], PassageRow] = {}
-        for candidate in candidates:
-            row = rows.get(passage_of(candidate))
-            if row is None or row.text is None:
-                continue
-            self._rows.setdefault((row.context_id, row.path, None), row)
-            if row.anchor is not None:
-                self._rows.setdefault((row.context_id, row.path, row.anchor), row)
-
-    def find(self, context: UUID, path: str, anchor: str | None) -> PassageRow | None:
-        return self._rows.get((context, path, anchor))
-
-    def add(self, target: tuple[UUID, str, str | None], row: PassageRow) -> None:
-        self._rows[target] = row
 
 
 def languages_of(contexts: Sequence[ContextRow]) -> list[str]:

@@ -139,6 +139,44 @@ async def passage_rows(
     return [PassageRow(*row) for row in rows]
 
 
+async def source_sizes(
+    connection: Connection, tenant: UUID, context: UUID, names: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Return serial and number of passages of the sources that exist."""
+    rows = await connection.fetch(
+        "SELECT path, serial, passage_count FROM source "
+        "WHERE tenant_id = $1 AND context_id = $2 AND path = ANY ($3::text[]) ORDER BY path",
+        tenant,
+        context,
+        list(names),
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+async def paragraph_passages(
+    connection: Connection, tenant: UUID, wanted: Sequence[tuple[UUID, str, int]]
+) -> list[int | None]:
+    """Return the passage of each (context, source, paragraph), None where the source has no such paragraph."""
+    rows = await connection.fetch(
+        """
+        SELECT (
+          SELECT p.passage_id FROM source s
+          JOIN passage p ON p.tenant_id = $1 AND p.context_id = s.context_id
+            AND p.passage_id = (s.serial << 20) + w.paragraph
+          WHERE s.tenant_id = $1 AND s.context_id = w.context_id AND s.path = w.source
+            AND w.paragraph < s.passage_count
+        )
+        FROM unnest($2::uuid[], $3::text[], $4::bigint[]) WITH ORDINALITY AS w (context_id, source, paragraph, n)
+        ORDER BY w.n
+        """,
+        tenant,
+        [item[0] for item in wanted],
+        [item[1] for item in wanted],
+        [item[2] for item in wanted],
+    )
+    return [row[0] for row in rows]
+
+
 async def cues(connection: Connection, tenant: UUID, context: UUID, passages: Sequence[int]) -> list[int]:
     """Return those of the passages that are cues of a recording, ascending."""
     rows = await connection.fetch(

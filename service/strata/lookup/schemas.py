@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from strata.evidence.model import KeyBasis, Layer, Reason
 
@@ -52,7 +52,7 @@ class EmptyReason(StrEnum):
 
 
 class Lane(StrEnum):
-    """A lane that a request can ask for: hint entries, passages by words, by meaning, and by a second hop.
+    """A lane that a request can ask for: hint entries, passages by words, by meaning, and by a second hop, facts.
 
     The second hop searches once more by meaning, with the opening of the best passage added to the question.
     """
@@ -61,6 +61,7 @@ class Lane(StrEnum):
     LEXICAL = "lexical"
     VECTOR = "vector"
     HOP = "hop"
+    GRAPH = "graph"
 
 
 class BudgetRequest(Struct, frozen=True, rename="camel", kw_only=True):
@@ -145,8 +146,25 @@ class CitationView(Struct, frozen=True, rename="camel", kw_only=True):
     speaker: str | None = None
 
 
+class FactView(Struct, frozen=True, rename="camel", kw_only=True):
+    """A fact of the knowledge graph. ``weight`` is the average assertion, negative where the sources deny it.
+
+    ``sources`` are all that assert it, ``citations`` the passages where they do, ``contradicts`` the source
+    keys of the blocks and omissions that name another object.
+    """
+
+    subject: str
+    label: str
+    object: str
+    weight: float
+    count: int
+    sources: list[str]
+    citations: list[CitationView]
+    contradicts: list[str]
+
+
 class EvidenceBlock(Struct, frozen=True, rename="camel", kw_only=True):
-    """One piece of evidence. ``score`` is comparable within one result only."""
+    """One piece of evidence. ``score`` is comparable within one result only; ``fact`` is left out of passages."""
 
     rank: int
     source_key: str
@@ -166,6 +184,7 @@ class EvidenceBlock(Struct, frozen=True, rename="camel", kw_only=True):
     citation: CitationView | None
     merged_count: int
     metadata: dict[str, Any]
+    fact: FactView | UnsetType = UNSET
 
 
 class OmittedItem(Struct, frozen=True, rename="camel", kw_only=True):

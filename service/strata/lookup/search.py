@@ -93,7 +93,9 @@ class Found:
 
 
 @dataclass(slots=True)
-class _Ranked:
+class Ranked:
+    """What the lanes over passages find, fused, best first, and what they say of themselves."""
+
     hits: list[Hit] = field(default_factory=list)
     lexical: LaneTrace = field(default_factory=lambda: LaneTrace(ran=False, reason=NOTHING_TO_SEARCH))
     vector: LaneTrace = field(default_factory=lambda: LaneTrace(ran=False, reason=NOTHING_TO_SEARCH))
@@ -124,8 +126,8 @@ class SearchService:
         """
         floor = cosine_floor(query.floor, context)
         source_filter = query.source_filter
-        ranked = await self._ranked(connection, tenant, context, query, question)
-        kept = _above(ranked.hits, floor)[: query.limit]
+        ranked = await self.ranked(connection, tenant, context, query, question)
+        kept = ranked.hits[: query.limit]
         ids = [hit.passage for hit in kept]
         rows = {
             row.passage_id: row
@@ -138,9 +140,9 @@ class SearchService:
                 source=row.path,
                 paragraph=hit.passage & ORDINALS,
                 text=row.text or "",
-                score=_score(hit),
-                lexical=_place(hit, LEXICAL),
-                vector=_place(hit, VECTOR),
+                score=score_of(hit),
+                lexical=place_in(hit, LEXICAL),
+                vector=place_in(hit, VECTOR),
             )
             for hit in kept
             if (row := rows.get(hit.passage)) is not None
@@ -152,21 +154,29 @@ class SearchService:
             sources = len(everything.serials)
         return Found(context, hits, ranked.lexical, ranked.vector, floor, eligible, sources)
 
-    async def _ranked(
-        self, connection: Connection, tenant: UUID, context: ContextRow, query: PassageQuery, question: Question
-    ) -> _Ranked:
+    async def ranked(
+        self,
+        connection: Connection,
+        tenant: UUID,
+        context: ContextRow,
+        query: PassageQuery,
+        question: Question,
+        *,
+        depth: int = 0,
+    ) -> Ranked:
+        """Return the whole ranking, at least ``depth`` deep in each lane, before the limit cuts it."""
         text = cleaned(query.text)
         if not text or query.limit <= 0:
-            return _Ranked()
+            return Ranked()
         request = LookupRequest(query=text, context=str(context.context_id), lanes=[Lane.LEXICAL, Lane.VECTOR])
         plan = replace(plan_lookup(request), source_filter=query.source_filter)
-        depth = max(_LEAST_DEPTH, _DEPTH_FACTOR * query.limit)
-        gatherer = self._engine.gatherer(tenant, plan, question, {}, depth)
+        deep = max(depth, _LEAST_DEPTH, _DEPTH_FACTOR * query.limit)
+        gatherer = self._engine.gatherer(tenant, plan, question, {}, deep)
         hits, gathered = await gatherer.find(connection)
         vector = gathered.lanes[VECTOR]
         if not question.is_enabled:
             vector = LaneTrace(ran=False, reason=NO_EMBEDDER)
-        return _Ranked(hits, gathered.lanes[LEXICAL], vector)
+        return Ranked(_above(hits, cosine_floor(query.floor, context)), gathered.lanes[LEXICAL], vector)
 
 
 def cleaned(text: str) -> str:
@@ -202,19 +212,21 @@ def _above(hits: Sequence[Hit], floor: float) -> list[Hit]:
     """Drop what the vector lane nominated below the floor, and that lane's place of what words found too."""
     kept = []
     for hit in hits:
-        vector = _place(hit, VECTOR)
+        vector = place_in(hit, VECTOR)
         if vector is None or vector.score >= floor:
             kept.append(hit)
-        elif _place(hit, LEXICAL) is not None:
+        elif place_in(hit, LEXICAL) is not None:
             places = tuple(place for place in hit.places if place.lane != VECTOR)
             kept.append(Hit(hit.context, hit.passage, places, hit.relevance, hit.reasons))
     return kept
 
 
-def _place(hit: Hit, lane: str) -> LaneRank | None:
+def place_in(hit: Hit, lane: str) -> LaneRank | None:
+    """Return the place of a hit in a lane."""
     return next((place for place in hit.places if place.lane == lane), None)
 
 
-def _score(hit: Hit) -> float:
-    place = _place(hit, HYBRID) or _place(hit, LEXICAL) or _place(hit, VECTOR)
+def score_of(hit: Hit) -> float:
+    """Return the score that orders hits: the fused one where there is one."""
+    place = place_in(hit, HYBRID) or place_in(hit, LEXICAL) or place_in(hit, VECTOR)
     return place.score if place else 0.0

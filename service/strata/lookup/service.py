@@ -16,6 +16,7 @@ from strata.evidence.fusion import fuse
 from strata.evidence.model import Candidate, Layer, Package, Reason
 from strata.evidence.selection import Policy, assemble, wants_more
 from strata.hints.service import HintService
+from strata.knowledge.graph_service import GraphService
 from strata.knowledge.service import ContextService
 from strata.lookup import repository, view
 from strata.lookup.candidates import HINTS, LEXICAL, VECTOR
@@ -77,6 +78,7 @@ class LookupService:
         *,
         contexts: ContextService,
         hints: HintService,
+        graph: GraphService,
         embeddings: EmbeddingService,
         embedders: Embedders,
         recorder: Recorder,
@@ -85,7 +87,13 @@ class LookupService:
         self._settings = settings
         self._recorder = recorder
         self.engine = Engine.of(
-            database, settings, contexts=contexts, hints=hints, embeddings=embeddings, embedders=embedders
+            database,
+            settings,
+            contexts=contexts,
+            hints=hints,
+            graph=graph,
+            embeddings=embeddings,
+            embedders=embedders,
         )
         self._local = self.engine.local
         self._places = asyncio.Semaphore(settings.max_concurrent_lookups)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from strata.evidence.model import Candidate, Citation, Limits, Omission, Package
+from strata.lookup.candidates import StatedFact
 from strata.lookup.schemas import (
     BudgetRequest,
     BudgetUsed,
     CitationView,
     EvidenceBlock,
+    FactView,
     LaneRankView,
     Omitted,
     OmittedItem,
@@ -72,6 +75,7 @@ class BlockRenderer:
             citation=citation_view(candidate.citation) if candidate.citation else None,
             merged_count=candidate.merged_count,
             metadata=dict(candidate.metadata),
+            fact=fact_view(candidate),
         )
 
     def score(self, candidate: Candidate) -> float:
@@ -96,6 +100,23 @@ class BlockRenderer:
             shown = preview(text, spans, self._preview_chars)
             known = self._previews[candidate.identity] = (shown, len(shown) < len(" ".join(text.split())))
         return known
+
+
+def fact_view(candidate: Candidate) -> FactView | UnsetType:
+    """Return what the graph says of an association, nothing for other candidates."""
+    fact, stated = candidate.fact, candidate.payload
+    if fact is None or not isinstance(stated, StatedFact):
+        return UNSET
+    return FactView(
+        subject=fact.subject,
+        label=fact.label,
+        object=fact.object,
+        weight=stated.weight,
+        count=stated.count,
+        sources=sorted({item.source for item in candidate.attributions if item.source}),
+        citations=[citation_view(citation) for citation in stated.citations],
+        contradicts=[identity.partition(":")[2] for identity in candidate.contradicts],
+    )
 
 
 def lane_rank_views(candidate: Candidate) -> list[LaneRankView]:

@@ -24,6 +24,7 @@ from strata.platform.telemetry import current_ids, current_traceparent, finish_s
 from strata.settings import Settings
 
 LOOKUP_PATH = "/api/v1/lookup"
+_READS = frozenset({LOOKUP_PATH, "/mcp"})
 CLIENT_CLOSED_REQUEST = 499
 """Logged, never sent: the caller left before the answer (nginx's number)."""
 
@@ -161,7 +162,7 @@ class Attendance:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and (scope["method"] == "GET" or scope["path"].rstrip("/") == LOOKUP_PATH):
+        if scope["type"] == "http" and (scope["method"] == "GET" or scope["path"].rstrip("/") in _READS):
             await _attended(self._app, scope, receive, send)
         else:
             await self._app(scope, receive, send)

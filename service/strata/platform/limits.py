@@ -33,7 +33,8 @@ UNSIZED_BODY_BYTES = 16 * 1024 * 1024
 STREAM_PATHS = frozenset({"/import"})
 """Where a body is a stream of JSON lines; its reader checks it."""
 
-_LARGE_ROOTS = frozenset({"contexts", "import", "mcp"})
+_LARGE_ROOTS = frozenset({"contexts", "import"})
+_TOOLS = "mcp"
 _IN_THREAD_BYTES = 256 * 1024
 _BRACKETS = bytes(sorted(b"[]{}"))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
@@ -159,7 +160,9 @@ class BodyLimits:
         if not is_multipart:
             body = body.removeprefix(_BOM)
         if body.strip() and not is_multipart:
-            parse = partial(parse_json, max_depth=self._settings.max_body_depth, clean_text=not carries_documents)
+            parse = partial(
+                parse_json, max_depth=self._settings.max_body_depth, clean_text=not carries_documents and root != _TOOLS
+            )
             value = parse(body) if len(body) <= _IN_THREAD_BYTES else await asyncio.to_thread(parse, body)
             scope["state"][JSON_BODY_STATE] = value
         await self._app(scope, _replay(body, receive), send)

@@ -21,6 +21,7 @@ import structlog
 from opentelemetry import baggage, metrics, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context, attach, detach
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.propagators.b3 import B3MultiFormat
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
@@ -30,6 +31,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from strata.errors import StrataError
 from strata.settings import Settings
@@ -188,13 +190,25 @@ def _tracer_provider(env: Mapping[str, str], resource: Resource, given: SpanExpo
 
 
 def _meter_provider(env: Mapping[str, str], resource: Resource, given: MetricReader | None) -> MeterProvider | None:
-    if given is None:
-        if not _wants_otlp(env, "METRICS"):
-            return None
+    readers = [given] if given else _metric_readers(env)
+    return MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False) if readers else None
+
+
+def _metric_readers(env: Mapping[str, str]) -> list[MetricReader]:
+    """Return who reads the metrics: ``GET /metrics`` unless the environment turns metrics off, and OTLP if asked."""
+    if env.get("OTEL_SDK_DISABLED", "").lower() == "true" or env.get("OTEL_METRICS_EXPORTER") == "none":
+        return []
+    readers: list[MetricReader] = [PrometheusMetricReader()]
+    if _wants_otlp(env, "METRICS"):
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-        given = PeriodicExportingMetricReader(OTLPMetricExporter())
-    return MeterProvider(metric_readers=[given], resource=resource, shutdown_on_exit=False)
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
+    return readers
+
+
+def metrics_text() -> tuple[bytes, str]:
+    """Return the metrics of this process in Prometheus's text format, and its media type."""
+    return generate_latest(), CONTENT_TYPE_LATEST
 
 
 def _wants_otlp(env: Mapping[str, str], signal: str) -> bool:

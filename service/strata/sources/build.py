@@ -179,7 +179,7 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
     add_changes(changes, document.changes)
     content = document.text.encode()
     language = described.language or DEFAULT_LANGUAGE
-    analyses = [_analysis(described.title, sections, passage, language) for passage in passages]
+    analyses = [passage_analysis(described.title, sections, passage, language) for passage in passages]
     source = Built(
         path=task.path,
         origin=task.origin,
@@ -203,16 +203,17 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
         content=content,
         sections=sections,
         passages=passages,
-        passage_sha256=[_range_sha256(content, passage) for passage in passages],
+        passage_sha256=[range_sha256(content, passage) for passage in passages],
     )
     return source, analyses
 
 
-def _range_sha256(content: bytes, passage: Passage) -> bytes:
+def range_sha256(content: bytes, passage: Passage) -> bytes:
+    """Return the digest of the bytes that a passage stands for."""
     return hashlib.sha256(memoryview(content)[passage.start_byte : passage.end_byte]).digest()
 
 
-def _analysis(title: str, sections: list[Section], passage: Passage, language: str) -> Analysis:
+def passage_analysis(title: str, sections: Sequence[Section], passage: Passage, language: str) -> Analysis:
     """Analyse a passage with what it stands under: the title twice in all, other headings once.
 
     Measured on twelve judged sets (docs/benchmarks.md): the second title is worth two points where

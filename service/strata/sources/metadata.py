@@ -222,9 +222,14 @@ def _language(document: Document, given: Given, metadata: Mapping[str, object], 
         if code:
             return code
         warnings.append("The document's language is no language tag and was left out.")
-    guessed = detect_language(document.text)
+    return guess_language(document.text)
+
+
+def guess_language(text: str) -> str | None:
+    """Return the language that a text shows, None where it is too short to tell."""
+    guessed = detect_language(text)
     # The script speaks for itself; the function words of a short text may be those of several languages.
-    is_sure = len(document.text) >= _DETECTABLE_CHARS or (guessed is not None and latin_language(guessed) != guessed)
+    is_sure = len(text) >= _DETECTABLE_CHARS or (guessed is not None and latin_language(guessed) != guessed)
     return guessed if is_sure else None
 
 

@@ -111,8 +111,20 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True)
+class Locator:
+    """Where a passage stands in the original: a page, a slide, a cell, a time. ``kind`` is an open word."""
+
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
-    """A source ready to be written; ``passage_sha256`` stand beside ``passages``."""
+    """A source ready to be written; ``passage_sha256`` stand beside ``passages``.
+
+    ``questions`` are (passage, question), by passage. ``locators`` belong to the passage of the number.
+    ``stored_at`` is None for the moment it is written.
+    """
 
     path: str
     origin: str
@@ -137,3 +149,6 @@ class Built:
     sections: Sequence[Section]
     passages: Sequence[Passage]
     passage_sha256: Sequence[bytes]
+    questions: Sequence[tuple[int, str]] = ()
+    locators: Mapping[int, Locator] = field(default_factory=dict)
+    stored_at: datetime | None = None

@@ -13,10 +13,10 @@ from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, SOURCE_NOT_FOUND, 
 from strata.hints.service import HintService
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService, as_uuid
-from strata.lanes.lexical.repository import contexts_with_dead, kill_sources
+from strata.lanes.lexical.repository import contexts_with_dead
 from strata.platform.database import Connection, Database
 from strata.settings import Settings
-from strata.sources import repository, write_repository
+from strata.sources import repository
 from strata.sources.discover import Survey, survey, tasks_of
 from strata.sources.ingest import BULK, ONLINE, PARALLEL_BYTES, Limits, Pipeline, Run, Tally
 from strata.sources.inputs import input_tasks
@@ -35,7 +35,8 @@ from strata.sources.schemas import (
     SourcePage,
     TextSlice,
 )
-from strata.sources.store import Store
+from strata.sources.store import FactKeeper, Store
+from strata.sources.text_service import TextService
 from strata.sources.views import decode_cursor, encode_cursor, is_storable, source_detail, source_view, text_slice
 from strata.sources.workers import Workers, worker_count
 
@@ -47,7 +48,11 @@ _NIL = UUID(int=0)
 
 
 class SourceService:
-    """The documents of a context. Ingest replaces a source as a whole; delete is final."""
+    """The documents of a context. Ingest replaces a source as a whole; delete is final.
+
+    ``facts``, where given, forgets what a source asserted when its text is replaced or deleted. ``texts``
+    are the sources that are stored as they stand, paragraph by paragraph.
+    """
 
     def __init__(
         self,
@@ -56,15 +61,17 @@ class SourceService:
         contexts: ContextService,
         hints: HintService,
         embeddings: EmbeddingService,
+        *,
+        facts: FactKeeper | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
         self._contexts = contexts
-        self._hints = hints
         self._embeddings = embeddings
-        self._store = Store(database, contexts, hints, embeddings)
+        self._store = Store(database, contexts, hints, embeddings, facts)
         self._workers = Workers(settings)
         self._merger = Merger(database)
+        self.texts = TextService(database, contexts, embeddings, self._store, self._merger)
 
     async def ingest(
         self, tenant: UUID, context_name: str, documents: Sequence[DocumentInput], *, origin: str = ""
@@ -134,7 +141,7 @@ class SourceService:
         async with self._database.work(tenant, timeout_seconds=_DELETE_TIMEOUT_SECONDS) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
             row = await self._find(connection, tenant, context, path_or_id)
-            await self._contexts.hold(connection, tenant, context.context_id)
+            await self._store.hold(connection, tenant, context.context_id, [row.path])
             gone = await repository.lock_ids(connection, tenant, context.context_id, [row.source_id])
             if not gone:
                 raise _not_found(path_or_id)
@@ -159,7 +166,7 @@ class SourceService:
             return Deletion(sources=0, passages=0)
         async with self._database.work(tenant, timeout_seconds=_DELETE_TIMEOUT_SECONDS) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
-            await self._contexts.hold(connection, tenant, context.context_id)
+            await self._store.hold(connection, tenant, context.context_id)
             gone = await repository.lock_matching(
                 connection, tenant, context.context_id, prefix=prefix, origin=origin, category=category
             )
@@ -277,7 +284,7 @@ class SourceService:
                     return
                 vanished = [(source, serial) for source, path, serial in page if not tally.has_seen(path)]
                 if vanished:
-                    await self._contexts.hold(connection, tenant, context.context_id)
+                    await self._store.hold(connection, tenant, context.context_id)
                     gone = await repository.lock_unchanged(connection, tenant, context.context_id, origin, vanished)
                     await self._delete(connection, tenant, context.context_id, gone)
                     for source in sorted(gone, key=lambda item: item.path):
@@ -287,14 +294,7 @@ class SourceService:
             after = page[-1][0]
 
     async def _delete(self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone]) -> Deletion:
-        """Delete locked sources with their text, hints, postings and vectors, in the caller's transaction."""
-        if gone:
-            ids = [source.source_id for source in gone]
-            await kill_sources(connection, tenant, context, [source.serial for source in gone])
-            await self._hints.remove_for_sources(connection, tenant, context, ids)
-            await write_repository.delete_sources(connection, tenant, context, ids)
-            await self._embeddings.remove(connection, tenant, context, [source.serial for source in gone])
-            await self._contexts.bump_passages(connection, tenant, context)
+        await self._store.remove(connection, tenant, context, gone)
         return Deletion(sources=len(gone), passages=sum(source.passages for source in gone))
 
     async def _context(self, tenant: UUID, ref: str, *, is_wanted: bool) -> ContextRow | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -26,6 +26,7 @@ from strata.sources import write_repository as repository
 from strata.sources.build import Batch, failed, log_defect
 from strata.sources.discover import refusal
 from strata.sources.model import Built, Known, Refused, Same
+from strata.sources.repository import Gone
 from strata.sources.write_repository import Placed
 
 _TIMEOUT_SECONDS = 120.0
@@ -53,16 +54,34 @@ class Written:
     refused: list[Refused] = field(default_factory=list)
 
 
+class FactKeeper(Protocol):
+    """Keeps the facts that sources assert."""
+
+    async def hold(self, connection: Connection, tenant: UUID, context_id: UUID) -> None:
+        """Keep other writers of a context's facts out, before any source is locked."""
+
+    async def forget_sources(
+        self, connection: Connection, tenant: UUID, context_id: UUID, sources: Sequence[str]
+    ) -> object:
+        """Forget what sources assert, in the caller's unit of work."""
+
+
 class Store:
-    """Writes batches of built sources into one context at a time."""
+    """Writes batches of built sources into one context at a time, and deletes sources."""
 
     def __init__(
-        self, database: Database, contexts: ContextService, hints: HintService, embeddings: EmbeddingService
+        self,
+        database: Database,
+        contexts: ContextService,
+        hints: HintService,
+        embeddings: EmbeddingService,
+        facts: FactKeeper | None = None,
     ) -> None:
         self._database = database
         self._contexts = contexts
         self._hints = hints
         self._embeddings = embeddings
+        self._facts = facts
 
     async def write(self, tenant: UUID, context: UUID, batch: Batch, *, is_patient: bool) -> Written:
         """Write a batch; readers see all of it or nothing.
@@ -77,7 +96,7 @@ class Store:
         async def attempt() -> Written:
             try:
                 async with self._database.work(tenant, timeout_seconds=_TIMEOUT_SECONDS) as connection:
-                    return await self._write(connection, tenant, context, batch)
+                    return await self.replace(connection, tenant, context, batch)
             except _OF_THE_SERVER as error:
                 detail = f"It takes no writes now: {error}"
                 raise StrataError(DATABASE_UNAVAILABLE, detail) from error
@@ -129,11 +148,61 @@ class Store:
         except StrataError as error:
             _log.info("ingest.statistics_skipped", code=error.code)
 
-    async def _write(self, connection: Connection, tenant: UUID, context: UUID, batch: Batch) -> Written:
-        """Write in one order of locks, the same for every writer: context, paths, rows, segments, spaces, revision."""
+    async def hold(
+        self, connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str] | None = None
+    ) -> None:
+        """Keep a context, and its facts where any of the paths asserts some (None: in any case), for this unit of work.
+
+        The first of all locks of who replaces or deletes sources. Raises ``context_not_found``.
+        """
         await self._contexts.hold(connection, tenant, context)
-        await repository.lock_paths(connection, _lock_keys(context, batch))
-        known = await repository.lock_known(connection, tenant, context, [source.path for source in batch.built])
+        if self._facts is not None and (
+            paths is None or await repository.asserting(connection, tenant, context, paths)
+        ):
+            await self._facts.hold(connection, tenant, context)
+
+    async def lock(self, connection: Connection, tenant: UUID, context: UUID, paths: Iterable[str]) -> None:
+        """Keep the context, and all other writers of the paths out, until the unit of work ends.
+
+        Raises ``context_not_found``.
+        """
+        await self._contexts.hold(connection, tenant, context)
+        await repository.lock_paths(connection, _lock_keys(context, paths))
+
+    async def remove(
+        self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone], *, keeps_facts: bool = False
+    ) -> None:
+        """Delete locked sources with their text, hints, postings, vectors and, unless kept, the facts they assert."""
+        if not gone:
+            return
+        ids, serials = [source.source_id for source in gone], [source.serial for source in gone]
+        await kill_sources(connection, tenant, context, serials)
+        await self._hints.remove_for_sources(connection, tenant, context, ids)
+        await repository.delete_sources(connection, tenant, context, ids)
+        await self._embeddings.remove(connection, tenant, context, serials)
+        await self._contexts.bump_passages(connection, tenant, context)
+        if not keeps_facts:
+            await self._forget(connection, tenant, context, [source.path for source in gone])
+
+    async def _forget(self, connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str]) -> None:
+        if self._facts is None or not paths:
+            return
+        asserting = await repository.asserting(connection, tenant, context, paths)
+        if asserting:
+            await self._facts.forget_sources(connection, tenant, context, asserting)
+
+    async def replace(
+        self, connection: Connection, tenant: UUID, context: UUID, batch: Batch, *, keeps_facts: bool = False
+    ) -> Written:
+        """Write a batch in the caller's unit of work; what replaced sources asserted goes unless it is kept.
+
+        Locks in one order, the same for every writer: context, facts, paths, rows, segments, spaces, revision.
+        """
+        paths = [source.path for source in batch.built]
+        if not keeps_facts:
+            await self.hold(connection, tenant, context, paths)
+        await self.lock(connection, tenant, context, paths)
+        known = await repository.lock_known(connection, tenant, context, paths)
         fresh = [number for number, source in enumerate(batch.built) if not _is_same(source, known.get(source.path))]
         same = [
             Same(source.path, known[source.path], source.origin, source.size)
@@ -157,6 +226,7 @@ class Store:
         await repository.insert_content(connection, tenant, context, placed)
         await repository.insert_sections(connection, tenant, context, placed)
         await repository.insert_passages(connection, tenant, context, placed, SERIAL_BITS)
+        await repository.insert_questions(connection, tenant, context, placed)
         for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
             await add_segment(connection, tenant, context, segment)
         await self._hints.replace_for_sources(connection, tenant, context, [_offered(item) for item in placed])
@@ -165,6 +235,9 @@ class Store:
         await self._embeddings.enqueue(connection, tenant, context, passages, carried)
         languages = {item.source.analysed_as for item in placed}
         await self._contexts.bump_passages(connection, tenant, context, sorted(languages))
+        if not keeps_facts:
+            changed = [item.source.path for item in placed if item.source.path in known]
+            await self._forget(connection, tenant, context, changed)
         return Written([(item, revisions[item.source_id]) for item in placed], same)
 
 
@@ -231,9 +304,9 @@ def _is_same(source: Built, known: Known | None) -> bool:
     )
 
 
-def _lock_keys(context: UUID, batch: Batch) -> list[int]:
-    """Return the advisory locks of a batch, sorted: one for each of 256 classes of paths, as locks are few."""
-    classes = {hashlib.blake2b(source.path.encode(), digest_size=1).digest() for source in batch.built}
+def _lock_keys(context: UUID, paths: Iterable[str]) -> list[int]:
+    """Return the advisory locks of paths, sorted: one for each of 256 classes of them, as locks are few."""
+    classes = {hashlib.blake2b(path.encode(), digest_size=1).digest() for path in paths}
     digests = (hashlib.blake2b(context.bytes + part, digest_size=8).digest() for part in classes)
     return sorted(int.from_bytes(digest, "little", signed=True) for digest in digests)
 

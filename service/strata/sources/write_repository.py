@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TypeVar
 from uuid import UUID
 
@@ -57,6 +58,21 @@ async def lock_known(connection: Connection, tenant: UUID, context: UUID, paths:
     return {row[0]: Known(*row[1:]) for row in rows}
 
 
+async def asserting(connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str]) -> list[str]:
+    """Return those of the paths under which facts are asserted, in code point order."""
+    rows = await connection.fetch(
+        """
+        SELECT DISTINCT path COLLATE "C" FROM unnest($3::text[]) AS path WHERE EXISTS (
+          SELECT FROM attribution WHERE tenant_id = $1 AND context_id = $2 AND source = path OFFSET 0)
+        ORDER BY 1
+        """,
+        tenant,
+        context,
+        paths,
+    )
+    return [row[0] for row in rows]
+
+
 async def next_serials(connection: Connection, count: int) -> list[int]:
     """Return new serials, rising."""
     rows = await connection.fetch("SELECT nextval('source_serial_seq') FROM generate_series(1, $1)", count)
@@ -77,8 +93,11 @@ async def set_origins(connection: Connection, tenant: UUID, context: UUID, moved
 
 
 async def clear(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[UUID]) -> None:
-    """Delete text, sections and passages of sources that are about to be written anew."""
+    """Delete text, sections, passages and questions of sources that are about to be written anew."""
     arguments = (tenant, context, sources)
+    await connection.execute(
+        "DELETE FROM passage_question WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
+    )
     await connection.execute(
         "DELETE FROM passage WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
     )
@@ -98,17 +117,19 @@ async def put_sources(connection: Connection, tenant: UUID, context: UUID, place
         INSERT INTO source AS old (
           tenant_id, context_id, source_id, serial, path, origin, title, format, media_type, category, language, tags,
           source_key, source_key_basis, occurred_at, metadata, normalisation, warnings, content_sha256, fingerprint,
-          original_bytes, text_bytes, passage_count)
+          original_bytes, text_bytes, passage_count, updated_at)
         SELECT $1, $2, new.source_id, serial, path, origin, title, format, media_type, category, language,
-          string_to_array(tags, E'\\x1f'), source_key, source_key_basis, occurred_at, metadata::jsonb,
+          ARRAY(SELECT tag FROM jsonb_array_elements_text(tags::jsonb) WITH ORDINALITY AS of (tag, n) ORDER BY n),
+          source_key, source_key_basis, occurred_at, metadata::jsonb,
           normalisation::jsonb, string_to_array(warnings, E'\\x1f'), content_sha256, fingerprint, original_bytes,
-          text_bytes, passage_count
+          text_bytes, passage_count, coalesce(stored_at, now())
         FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
           $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::text[], $17::text[],
-          $18::text[], $19::bytea[], $20::bytea[], $21::bigint[], $22::bigint[], $23::bigint[])
+          $18::text[], $19::bytea[], $20::bytea[], $21::bigint[], $22::bigint[], $23::bigint[],
+          $24::timestamptz[])
         AS new (source_id, serial, path, origin, title, format, media_type, category, language, tags, source_key,
           source_key_basis, occurred_at, metadata, normalisation, warnings, content_sha256, fingerprint,
-          original_bytes, text_bytes, passage_count)
+          original_bytes, text_bytes, passage_count, stored_at)
         ON CONFLICT (tenant_id, context_id, source_id) DO UPDATE SET
           serial = excluded.serial, revision = old.revision + 1, origin = excluded.origin, title = excluded.title,
           format = excluded.format, media_type = excluded.media_type, category = excluded.category,
@@ -117,7 +138,7 @@ async def put_sources(connection: Connection, tenant: UUID, context: UUID, place
           metadata = excluded.metadata, normalisation = excluded.normalisation, warnings = excluded.warnings,
           content_sha256 = excluded.content_sha256, fingerprint = excluded.fingerprint,
           original_bytes = excluded.original_bytes, text_bytes = excluded.text_bytes,
-          passage_count = excluded.passage_count, updated_at = now()
+          passage_count = excluded.passage_count, updated_at = excluded.updated_at
         RETURNING source_id, revision
         """,
         tenant,
@@ -131,7 +152,7 @@ async def put_sources(connection: Connection, tenant: UUID, context: UUID, place
         [source.media_type for source in sources],
         [source.category for source in sources],
         [source.language for source in sources],
-        [_SEPARATOR.join(source.tags) for source in sources],
+        [msgspec.json.encode(source.tags).decode() for source in sources],
         [source.source_key for source in sources],
         [source.source_key_basis for source in sources],
         [source.occurred_at for source in sources],
@@ -143,6 +164,7 @@ async def put_sources(connection: Connection, tenant: UUID, context: UUID, place
         [source.size for source in sources],
         [len(source.content) for source in sources],
         [len(source.passages) for source in sources],
+        [source.stored_at for source in sources],
     )
     return {row[0]: row[1] for row in rows}
 
@@ -198,13 +220,13 @@ async def insert_passages(
             """
             INSERT INTO passage (
               tenant_id, context_id, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
-              start_ms, end_ms, speaker)
+              start_ms, end_ms, speaker, locator_kind, locator_value)
             SELECT $1, $2, passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page,
-              start_ms, end_ms, speaker
+              start_ms, end_ms, speaker, locator_kind, locator_value
             FROM unnest($3::bigint[], $4::uuid[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bytea[],
-              $10::bigint[], $11::bigint[], $12::bigint[], $13::text[])
+              $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[])
             AS new (passage_id, source_id, section_ordinal, kind, start_byte, end_byte, sha256, page, start_ms, end_ms,
-              speaker)
+              speaker, locator_kind, locator_value)
             """,
             tenant,
             context,
@@ -219,6 +241,27 @@ async def insert_passages(
             [passage.start_ms for _, passage, _ in rows],
             [passage.end_ms for _, passage, _ in rows],
             [passage.speaker for _, passage, _ in rows],
+            [at.kind if (at := item.source.locators.get(passage.ordinal)) else None for item, passage, _ in rows],
+            [at.value if (at := item.source.locators.get(passage.ordinal)) else None for item, passage, _ in rows],
+        )
+
+
+async def insert_questions(connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed]) -> None:
+    """Store the questions that passages answer, numbered within each passage."""
+    for rows in _slices(
+        (item.source_id, passage, number, question)
+        for item in placed
+        for passage, group in groupby(item.source.questions, key=itemgetter(0))
+        for number, (_, question) in enumerate(group)
+    ):
+        await connection.execute(
+            """
+            INSERT INTO passage_question (tenant_id, context_id, source_id, paragraph, ordinal, question)
+            SELECT $1, $2, * FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::text[])
+            """,
+            tenant,
+            context,
+            *(list(column) for column in zip(*rows, strict=True)),
         )
 
 
@@ -242,4 +285,4 @@ async def delete_sources(connection: Connection, tenant: UUID, context: UUID, so
 
 async def analyse(connection: Connection) -> None:
     """Refresh the planner's statistics of the tables that others refer to."""
-    await connection.execute("ANALYZE source, passage, hint_entry, hint_key")
+    await connection.execute("ANALYZE source, passage, hint_entry, hint_key, concept, label, association")
