@@ -59,9 +59,9 @@ def differences(recorded: Any, ours: Any, path: str = "") -> list[str]:
     return [] if same_type and recorded == ours else [path]
 
 
-def of_scores(paths: list[str]) -> bool:
-    """Say whether all of the paths are scores, and counts of the digits of scores."""
-    return bool(paths) and all(SCORES.fullmatch(path) or COUNTS.fullmatch(path) for path in paths)
+def is_of_scores(path: str) -> bool:
+    """Say whether a path is a score of a search, or a count of the digits of scores."""
+    return bool(SCORES.fullmatch(path) or COUNTS.fullmatch(path))
 
 
 def check_scores(result: dict[str, Any]) -> None:

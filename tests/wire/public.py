@@ -66,22 +66,22 @@ class Awaited:
 
         def call(*arguments: Any, **options: Any) -> Any:
             self._called.add(f"{self._owner}.{name}")
-            result = member(*arguments, **options)
             if name == "context":
-                return Awaited(result, "context", self._called)
-            if inspect.isawaitable(result) or inspect.isasyncgen(result):
-                return result
-            return _stepped(result) if inspect.isgenerator(result) else _done(result)
+                return Awaited(member(*arguments, **options), "context", self._called)
+            if inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member):
+                return member(*arguments, **options)
+            later = _stepped if inspect.isgeneratorfunction(member) else _done
+            return later(member, arguments, options)
 
         return call
 
 
-async def _done(value: Any) -> Any:
-    return value
+async def _done(member: Any, arguments: Any, options: Any) -> Any:
+    return member(*arguments, **options)
 
 
-async def _stepped(values: Any) -> Any:
-    for value in values:
+async def _stepped(member: Any, arguments: Any, options: Any) -> Any:
+    for value in member(*arguments, **options):
         yield value
 
 

@@ -21,11 +21,11 @@ from wire.public import World, scenario
 MANIFEST = "communities:manifest"
 
 
-def schema(mode, **changes):
+def schema(how, **changes):
     """Return a schema document in which keepers are people who keep lights."""
     document = {
         "schema": 1,
-        "mode": mode,
+        "mode": how,
         "closed_labels": False,
         "types": {"Light": {"is_a": ["Building"]}, "Person": {"is_a": []}},
         "relations": {"keeper": {"domain": ["Building"], "range": ["Person"]}},
