@@ -18,6 +18,7 @@ from litestar.di import Provide
 
 from strata.contexts_api.envelope import ERRORS as CONTEXTS_API_ERRORS
 from strata.contexts_api.envelope import ROOTS as CONTEXTS_API_ROOTS
+from strata.contexts_api.paths import SlashesInNames
 from strata.contexts_api.routes import CONTEXTS_API
 from strata.embeddings.endpoints import EmbeddingController
 from strata.hints.endpoints import HintController
@@ -90,7 +91,7 @@ def create_app(settings: Settings, *, services: Services | None = None) -> Lites
     if services is not None:
         _attach(app, services)
     # Around the router, not in its middleware: those never see a request that no route matches.
-    app.asgi_handler = guard(app.asgi_handler, settings, ERROR_WIRES)
+    app.asgi_handler = guard(SlashesInNames(app.asgi_handler), settings, ERROR_WIRES)
     return app
 
 

@@ -274,7 +274,9 @@ async def answered(body, status=200):
     transport = httpx2.MockTransport(lambda _request: httpx2.Response(status, content=content))
     backend = WireBackend(httpx2.AsyncClient(transport=transport, base_url="http://memory/"))
     case = an_eval(a_case()).cases[0]
-    return await backend.assemble("c", ["o"], case.query, limit=5, options=case.options, budget=Budget(), rerank=None)
+    return await backend.assemble(
+        "c", ["o"], case.query, limit=5, options=case.options, budget=Budget(), rerank=None, extra={}
+    )
 
 
 async def test_the_paragraphs_of_a_package_are_its_passages_and_what_its_associations_cite():
@@ -287,6 +289,12 @@ async def test_the_paragraphs_of_a_package_are_its_passages_and_what_its_associa
     citations = [{"source": "a", "paragraph": 1, "citation": {"text": "x"}}]
     found = await answered({"result": package(items=items, citations=citations)})
     assert found.places == (("a", 1), ("b", 0))
+
+
+async def test_a_paragraph_of_which_only_sentences_are_shown_is_no_hit():
+    place = {"source": "a", "paragraph": 0, "text": "x"}
+    items = [{"kind": "passage", "passage": place, "extract": {"spans": [[0, 1]], "of_bytes": 9}}]
+    assert (await answered({"result": package(items=items)})).places == ()
 
 
 async def test_only_what_the_budget_kept_out_is_counted():

@@ -121,6 +121,19 @@ async def test_what_makes_two_runs_incomparable_is_warned_of(written, apply, wor
     assert any(word in warning for warning in compared(written, head).header.warnings)
 
 
+async def test_other_options_of_the_assembly_are_warned_of_where_both_runs_assemble(written):
+    word = "different options of the assembly"
+    head = copied(written)
+    head["inputs"]["assembly_options"] = {"extracts": True}
+    head["inputs"]["mode"] = "assembly"
+    assert not any(word in warning for warning in compared(written, head).header.warnings)
+    base = copied(written)
+    base["inputs"]["mode"] = "assembly"
+    assert any(word in warning for warning in compared(base, head).header.warnings)
+    del base["inputs"]["assembly_options"]
+    assert any(word in warning for warning in compared(base, head).header.warnings)
+
+
 async def test_search_and_assembly_at_one_budget_compare_without_a_warning():
     given = load_eval(EVALS / "eval.jsonl")
     base, head = [

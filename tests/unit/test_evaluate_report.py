@@ -5,8 +5,10 @@ from __future__ import annotations
 from strata.evaluate.bench import Results, judged_sets, markdown
 from strata.evaluate.coverage import Coverage
 from strata.evaluate.fit import KindLevels, LevelsReport, SetLevels
+from strata.evaluate.packages import PackageCoverage
+from strata.evaluate.pool import PoolTimes
 from strata.evaluate.quality import Means, Quality
-from strata.evaluate.report import coverage_table, levels_table, quality_tables, scale_tables
+from strata.evaluate.report import coverage_table, levels_table, package_table, pool_table, quality_tables, scale_tables
 from strata.evaluate.scale import Memory, Row
 from strata.settings import load_settings
 
@@ -35,6 +37,20 @@ def test_coverage_is_a_row_for_each_way():
     )
     assert coverage_table(item).splitlines()[0] == "| all gold inside so many tokens, hops | 1,000 | 2,000 |"
     assert "| lookup | 0.6000 | 1.0000 |" in coverage_table(item)
+
+
+def test_packages_are_a_row_for_each_way():
+    shares = {"plain top-k": {1000: 0.5, 4000: 0.75}, "assembly": {1000: 0.6, 4000: 1.0}}
+    lines = package_table(PackageCoverage(name="hops", questions=3, shares=shares)).splitlines()
+    assert lines[0] == "| all gold in a package of so many tokens, hops | 1,000 | 4,000 |"
+    assert lines[3] == "| assembly | 0.6000 | 1.0000 |"
+
+
+def test_an_assembly_stands_beside_the_comparison_of_each_with_each():
+    times = PoolTimes(
+        candidates=1000, kept=15, duplicates=9, fuse_ms=3, duplicates_ms=24, selection_ms=12, whole_ms=39, naive_ms=1952
+    )
+    assert pool_table(times).splitlines()[2] == "| 1,000 | 9 | 15 | 3.0 | 24.0 | 12.0 | 39.0 | 1,952.0 |"
 
 
 def test_levels_have_a_mean_over_the_sets_that_have_the_kind():

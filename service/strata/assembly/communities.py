@@ -154,5 +154,5 @@ def _of_summaries(query: PassageQuery) -> PassageQuery:
 def _missing(row: ContextRow, why: str) -> StrataError:
     return StrataError(
         COMMUNITIES_NOT_FOUND,
-        f"no communities artifact for {row.name!r}: {why} — run `{BUILD_COMMAND} {row.name}` to build it",
+        f"{row.name!r} has no summaries of communities: {why}. Make them with `{BUILD_COMMAND} {row.name}`.",
     )

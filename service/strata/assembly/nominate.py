@@ -129,6 +129,7 @@ class Nominator:
             return []
         request, anchors = self._request, list[str]()
         dice = request.dice_floor if request.dice_floor is not None else row.dice_floor
+        limit = _or(request.resolve_limit, resolve.LIMIT)
         for cue in self._cues:
             candidates = await away(
                 reading.graph.edge_count,
@@ -137,11 +138,13 @@ class Nominator:
                     Namespace.CONCEPT,
                     cue,
                     dice_floor=resolve.DICE_FLOOR if dice is None else dice,
-                    limit=_or(request.resolve_limit, resolve.LIMIT),
+                    # A second one tells whether the first is ambiguous, also where one is wanted.
+                    limit=max(limit, 2),
                 ),
             )
             floor = request.anchor_floor
             kept = candidates[:1] if floor is None else [item for item in candidates if item.score >= floor]
+            kept = kept[:limit]
             is_ambiguous = len(candidates) > 1 and candidates[0].score - candidates[1].score <= AMBIGUOUS_WITHIN
             for item in kept:
                 self.found.anchors.append(

@@ -20,11 +20,15 @@ Epoch = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
 
 class BudgetIn(Struct, frozen=True, kw_only=True):
-    """Three hard ceilings; None is the default of each. Zero is legal and gives an empty package."""
+    """Three hard ceilings; None is the default of each. Zero is legal and gives an empty package.
+
+    ``reserve_tokens`` are kept free of the tokens, for the answer: the ceiling is what is left.
+    """
 
     max_items: Ceiling | None = None
     max_bytes: Ceiling | None = None
     max_tokens: Ceiling | None = None
+    reserve_tokens: Ceiling | None = None
 
 
 class RerankIn(Struct, frozen=True, kw_only=True):

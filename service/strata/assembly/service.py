@@ -50,6 +50,7 @@ from strata.knowledge.graph_service import GraphService
 from strata.knowledge.groups import GroupService
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
+from strata.lookup.schemas import MAX_QUERY_CHARS
 from strata.lookup.search import SearchService, cleaned
 from strata.platform import telemetry
 from strata.platform.database import Connection, Database
@@ -140,7 +141,7 @@ class AssemblyService:
             raise StrataError(
                 INVALID_REQUEST, f"No tokenizer of this name is at hand; there are {known}.", pointer="/tokenizer"
             )
-        query = cleaned(request.text_fallback_query if request.text_fallback_query is not None else "; ".join(cues))
+        query = _question(request.text_fallback_query, cues)
         question = self._parts.search.question(call.tenant, query)
         if query:
             await question.foresee()
@@ -269,7 +270,9 @@ class AssemblyService:
         # Under this name the setting of what is kept of questions holds for it.
         asked = request.text_fallback_query or "; ".join(_listed(request.origins))
         given = {
-            k: v for k, v in msgspec.to_builtins(request).items() if k not in _ASKED and v not in (None, [], False)
+            name: value
+            for name, value in msgspec.to_builtins(request).items()
+            if name not in _ASKED and value is not None and value is not False and value != []
         }
         await self._recorder.record(
             Invocation(
@@ -325,15 +328,16 @@ class _Call:
 
 
 def limits_of(budget: BudgetIn | None) -> Limits:
-    """Return the ceilings that apply; raises ``over_limit`` above 1,000 items or 1 MiB."""
+    """Return the ceilings that apply, less what is reserved; raises ``over_limit`` above 1,000 items or 1 MiB."""
     asked = budget or BudgetIn()
     for name, value, most in (("max_items", asked.max_items, MAX_ITEMS), ("max_bytes", asked.max_bytes, MAX_BYTES)):
         if value is not None and value > most:
             raise _above(f"budget/{name}", value, most)
+    tokens = DEFAULT_TOKENS if asked.max_tokens is None else asked.max_tokens
     return Limits(
         DEFAULT_ITEMS if asked.max_items is None else asked.max_items,
         DEFAULT_BYTES if asked.max_bytes is None else asked.max_bytes,
-        DEFAULT_TOKENS if asked.max_tokens is None else asked.max_tokens,
+        max(0, tokens - (asked.reserve_tokens or 0)),
     )
 
 
@@ -342,6 +346,17 @@ _ASKED = frozenset({"origins", "text_fallback_query"})
 
 def _listed(value: str | Sequence[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
+
+
+def _question(text: str | None, cues: Sequence[str]) -> str:
+    """Return what passages are searched for: the text, else as much of the cues as a search reads."""
+    if text is None:
+        return cleaned("; ".join(cues)[:MAX_QUERY_CHARS])
+    try:
+        return cleaned(text)
+    except StrataError as error:
+        error.pointer = "/text_fallback_query"
+        raise
 
 
 def _cues(value: str | Sequence[str], pointer: str) -> list[str]:

@@ -79,6 +79,10 @@ def evaluate(
     rerank: Annotated[
         str | None, typer.Option("--rerank", metavar="MODEL", help="Have this model order the assembled evidence.")
     ] = None,
+    assembly_options: Annotated[
+        str | None,
+        typer.Option("--assembly-options", metavar="JSON", help="Further fields of the evidence request."),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(metavar="K", min=1, max=1000, help="The k of cases that state none; default 10.")
     ] = None,
@@ -99,6 +103,7 @@ def evaluate(
         "--max-bytes": max_bytes,
         "--max-tokens": max_tokens,
         "--rerank": rerank,
+        "--assembly-options": assembly_options,
         "--limit": limit,
     }
     if context.invoked_subcommand is not None:
@@ -108,7 +113,15 @@ def evaluate(
         raise base.bad_option("--eval", "No eval is given.")
     if rerank is not None and not assembly:
         raise base.bad_option("--rerank", "Only assembled evidence is reranked: give --assembly too.")
-    mode = _mode(is_assembly=assembly, limit=limit, rerank=rerank, ceilings=(max_items, max_bytes, max_tokens))
+    if assembly_options is not None and not assembly:
+        raise base.bad_option("--assembly-options", "Only assembled evidence has options: give --assembly too.")
+    mode = _mode(
+        is_assembly=assembly,
+        limit=limit,
+        rerank=rerank,
+        options=assembly_options,
+        ceilings=(max_items, max_bytes, max_tokens),
+    )
     _run(eval_file, mode, target=target, url=url, out=out or Path("evaluation.json"), thresholds=thresholds)
 
 
@@ -195,10 +208,16 @@ def _own_server(services: Services) -> httpx2.AsyncClient:
 
 
 def _mode(
-    *, is_assembly: bool, limit: int | None, rerank: str | None, ceilings: tuple[int | None, int | None, int | None]
+    *,
+    is_assembly: bool,
+    limit: int | None,
+    rerank: str | None,
+    options: str | None,
+    ceilings: tuple[int | None, int | None, int | None],
 ) -> Mode:
     from strata.evaluate.case_lanes import Mode
     from strata.evaluate.cases import DEFAULT_LIMIT
+    from strata.evaluate.options import parse_options
 
     has_budget = is_assembly or any(ceiling is not None for ceiling in ceilings)
     return Mode(
@@ -206,6 +225,7 @@ def _mode(
         limit=limit or DEFAULT_LIMIT,
         budget=_budget(*ceilings) if has_budget else None,
         rerank=rerank,
+        options=parse_options(options) if options is not None else {},
     )
 
 

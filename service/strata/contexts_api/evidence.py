@@ -10,13 +10,13 @@ from strata.platform.border import current_request_id
 from strata.traces.schemas import Surface
 
 
-@operation("POST", "/contexts/{ref:str}/evidence", is_recorded=False)
+@operation("POST", "/contexts/{ref:str}/evidence")
 async def assemble_evidence(call: Call, body: EvidenceRequest) -> EvidencePackage:
     """Assemble evidence for some cues, within a budget."""
     return await _assembled(call, body)
 
 
-@operation("POST", "/evidence", is_recorded=False)
+@operation("POST", "/evidence")
 async def assemble_evidence_across(call: Call, body: EvidenceRequest) -> EvidencePackage:
     """Assemble evidence over the contexts and groups that the request names."""
     if not body.contexts and not body.groups:
@@ -25,6 +25,7 @@ async def assemble_evidence_across(call: Call, body: EvidenceRequest) -> Evidenc
 
 
 async def _assembled(call: Call, body: EvidenceRequest) -> EvidencePackage:
+    call.is_recorded = True  # by the service, with what became of every candidate
     caller = AssemblyCaller(Surface.REST, current_request_id())
     return await call.services.assembly.assemble(call.tenant, call.ref, body, caller)
 

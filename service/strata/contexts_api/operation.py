@@ -20,6 +20,7 @@ from litestar.response import Stream
 from msgspec import Struct
 
 from strata.contexts_api.envelope import STARTED, code_of, success
+from strata.contexts_api.paths import named
 from strata.errors import INTERNAL, INVALID_REQUEST, MALFORMED_REQUEST, OVER_LIMIT, StrataError
 from strata.platform import telemetry
 from strata.platform.border import current_request_id
@@ -133,7 +134,7 @@ async def _call(request: Request[Any, Any, Any], state: State) -> Call:
     return Call(
         services=state.services,
         tenant=DEFAULT_TENANT,
-        ref=str(request.path_params.get("ref", "")),
+        ref=named(str(request.path_params.get("ref", ""))),
         parameters=dict(request.query_params.items()),
         body=await request.body(),
     )

@@ -40,6 +40,7 @@ class Inputs(Struct, frozen=True, kw_only=True):
     budget: Budget | None
     rerank: str | None
     thresholds: str | None
+    assembly_options: dict[str, Any] = field(default_factory=dict)
 
 
 class CorpusState(Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An assembled package: the paragraphs that it gives in order, what they cost, and whether it was reranked."""
+    """An assembled package: the paragraphs that it gives whole, in order, their cost, and whether it was reranked."""
 
     places: tuple[Place, ...]
     spend: Spend
@@ -125,8 +125,12 @@ class Backend(Protocol):
         options: Options,
         budget: Budget,
         rerank: str | None,
+        extra: Mapping[str, Any],
     ) -> Package:
-        """Return a package within the budget; ``rerank`` names the model that is to put it in order."""
+        """Return a package within the budget; ``rerank`` names the model that is to put it in order.
+
+        ``extra`` holds further fields of the request.
+        """
         ...
 
     async def resolve(self, context: str, cue: str, limit: int) -> list[Candidate]:

@@ -1,7 +1,8 @@
 """The benchmarks behind docs/benchmarks.md: ``python -m strata.evaluate.bench`` (``make bench``).
 
-Quality over judged sets next to bm25s in the same run; then latency, throughput, ingest and memory on one
-context that grows through the sizes asked for, made of the sets' own text.
+Quality over judged sets next to bm25s in the same run, and evidence packages on the multi-hop sets; the time of one
+assembly; then latency, throughput, ingest and memory on one context that grows through the sizes asked for, made of
+the sets' own text.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from rich.console import Console
 from strata.evaluate import report
 from strata.evaluate.fit import LevelsReport, judge_fits
 from strata.evaluate.metrics import percentile
+from strata.evaluate.packages import PackageCoverage, PackageMeasure
+from strata.evaluate.pool import PoolTimes, measure_pool
 from strata.evaluate.quality import Quality, quality
 from strata.evaluate.remix import Corpus
 from strata.evaluate.samples import MOST
@@ -44,6 +47,8 @@ class Results(msgspec.Struct, kw_only=True, rename="camel"):
     """Everything that one run measured; what was not asked for is empty."""
 
     quality: list[Quality] = []
+    packages: list[PackageCoverage] = []
+    pool: PoolTimes | None = None
     relevance: LevelsReport | None = None
     memory: Memory | None = None
     scale: list[Row] = []
@@ -84,6 +89,9 @@ def markdown(results: Results, settings: Settings) -> str:
     parts = [report.heading()]
     if results.quality:
         parts.append(report.quality_tables(results.quality))
+    parts += [report.package_table(item) for item in results.packages]
+    if results.pool is not None:
+        parts.append(report.pool_table(results.pool))
     if results.relevance is not None:
         parts.append(report.relevance_tables(results.relevance))
     if results.scale:
@@ -124,14 +132,17 @@ def _own_home(settings: Settings, *, is_fresh: bool) -> Iterator[Settings]:
 
 async def _run(options: argparse.Namespace, settings: Settings) -> Results:
     directories = judged_sets(options.data, options.sets)
-    sizes = [int(size) for size in options.sizes.split(",") if size]
+    sizes = [] if options.packages else [int(size) for size in options.sizes.split(",") if size]
     results = Results()
     async with open_services(settings) as opened:
         results.memory = await memory_of(opened.embedders)
         results.isolation_us = await isolation(opened.database)
+        results.pool = measure_pool()
         evaluate = EvaluateService(opened.contexts, opened.sources, opened.lookup, opened.embeddings, opened.embedders)
+        tell = _Teller()
         if not options.no_quality:
-            tell = _Teller()
+            results.packages = await _packages(opened, settings, directories, options.questions, tell)
+        if not options.no_quality and not options.packages:
             for directory in directories:
                 results.quality += await quality(
                     evaluate, DEFAULT_TENANT, directory, covered=COVERED, most=options.questions, progress=tell
@@ -145,6 +156,29 @@ async def _run(options: argparse.Namespace, settings: Settings) -> Results:
             corpus = Corpus(directories)
             results.scale = await _scale(opened.database.dsn, settings, corpus, sizes, vectors)
     return results
+
+
+async def _packages(
+    opened: Services, settings: Settings, directories: Sequence[Path], questions: int | None, tell: _Teller
+) -> list[PackageCoverage]:
+    words = compose(msgspec.structs.replace(settings, embeddings="none"), opened.database)
+    measure = PackageMeasure(
+        contexts=opened.contexts,
+        exchange=opened.exchange,
+        embeddings=opened.embeddings,
+        embedders=opened.embedders,
+        passages=opened.passages,
+        words=words.passages,
+        assembly=opened.assembly,
+    )
+    try:
+        return [
+            await measure.run(DEFAULT_TENANT, directory, most=questions, progress=tell)
+            for directory in directories
+            if directory.name in COVERED
+        ]
+    finally:
+        await words.close()
 
 
 async def _scale(
@@ -213,6 +247,7 @@ def main() -> None:
         help="what the scale part compares; mixed is real up to 100,000 passages, half an hour on two cores",
     )
     parser.add_argument("--no-quality", action="store_true", help="latency only")
+    parser.add_argument("--packages", action="store_true", help="evidence packages and the time of one assembly only")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs took in and embedded")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of Markdown")
     uvloop.run(run(parser.parse_args()))

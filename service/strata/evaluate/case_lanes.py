@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
@@ -26,12 +26,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """How cases are asked. ``limit`` is for those that state none; without ``budget`` a search is not cut."""
+    """How cases are asked. ``limit`` is for those that state none; without ``budget`` a search is not cut.
+
+    ``options`` are further fields of the evidence request, as :func:`parse_options` returns them.
+    """
 
     is_assembly: bool = False
     limit: int = DEFAULT_LIMIT
     budget: Budget | None = None
     rerank: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def limit_of(self, case: Case) -> int:
         """Return the k of a case."""
@@ -141,6 +145,7 @@ class CaseLanes:
                 options=case.options,
                 budget=self._mode.budget or Budget(),
                 rerank=self._mode.rerank,
+                extra=self._mode.options,
             ),
         )
         return Passages(

@@ -121,10 +121,16 @@ def _mismatches(base: StoredEvaluation, head: StoredEvaluation) -> Iterator[str]
             yield f"The corpus changed during {which}."
     if base.corpus.embeddings != head.corpus.embeddings:
         yield "The runs had vectors of different models."
+    yield from _unequal_questions(one, other)
+
+
+def _unequal_questions(one: Inputs, other: Inputs) -> Iterator[str]:
     if one.limit != other.limit:
         yield f"The runs had different limits: {one.limit} and {other.limit}."
     if one.budget != other.budget:
         yield f"The runs had different budgets: {_budget(one)}; {_budget(other)}. Their figures are not comparable."
+    if one.mode == other.mode and one.assembly_options != other.assembly_options:
+        yield "The runs asked for different options of the assembly."
     if one.thresholds != other.thresholds:
         yield "The runs were held to different thresholds."
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from strata.evaluate.coverage import RIVAL
 from strata.evaluate.fit import LevelsReport, SetLevels
 from strata.evaluate.fitting import SHOWN
 from strata.evaluate.lanes import LANES
+from strata.evaluate.packages import PackageCoverage
+from strata.evaluate.pool import PoolTimes
 from strata.evaluate.quality import Quality
 from strata.evaluate.samples import Kind
 from strata.evaluate.scale import Memory, Row
@@ -48,10 +50,26 @@ def quality_tables(found: Sequence[Quality]) -> str:
 def coverage_table(item: Quality) -> str:
     """Return the share of questions with all gold documents inside so many tokens, by way and budget."""
     assert item.coverage is not None  # noqa: S101 - the caller chooses those that have it
-    shares = item.coverage.shares
+    return _shares_table(f"all gold inside so many tokens, {item.name}", item.coverage.shares)
+
+
+def package_table(item: PackageCoverage) -> str:
+    """Return the share of questions with all gold documents in a package of so many tokens, by way and budget."""
+    return _shares_table(f"all gold in a package of so many tokens, {item.name}", item.shares)
+
+
+def pool_table(times: PoolTimes) -> str:
+    """Return the time of one assembly and its parts, beside the comparison of each text with each."""
+    head = ["candidates", "near duplicates", "kept", "fusion ms", "near duplicates ms", "selection ms", "whole ms"]
+    parts = (times.fuse_ms, times.duplicates_ms, times.selection_ms, times.whole_ms, times.naive_ms)
+    cells = [f"{times.candidates:,}", str(times.duplicates), str(times.kept), *(f"{part:,.1f}" for part in parts)]
+    return _table([*head, "near duplicates by comparing each with each, ms"], [cells])
+
+
+def _shares_table(title: str, shares: Mapping[str, Mapping[int, float]]) -> str:
     budgets = sorted({budget for counts in shares.values() for budget in counts})
     return _table(
-        [f"all gold inside so many tokens, {item.name}", *(f"{budget:,}" for budget in budgets)],
+        [title, *(f"{budget:,}" for budget in budgets)],
         ([way, *(_share(counts[budget]) for budget in budgets)] for way, counts in shares.items()),
     )
 

@@ -21,7 +21,7 @@ MATCHING = {
     "sources": "A hit meets an expected source when it is of that source and, where it states paragraphs, one of them.",
     "package": (
         "The hits of a package are its passages and the paragraphs whose text it holds as citations of its"
-        " associations, in its order, each once; cut at k."
+        " associations, in its order, each once; cut at k. A passage of which it holds only sentences is none."
     ),
     "names": "Lower case, NFKC, katakana as hiragana; nothing else is folded.",
     "tier": (
@@ -148,6 +148,7 @@ def _inputs(given: Eval, mode: Mode, contexts: list[str], thresholds: Thresholds
         budget=mode.budget,
         rerank=mode.rerank,
         thresholds=thresholds.digest if thresholds else None,
+        assembly_options=dict(mode.options),
     )
 
 

@@ -68,6 +68,7 @@ class _Place(Struct):
 class _Item(Struct):
     kind: str
     passage: _Place | None = None
+    extract: dict[str, Any] | None = None
     citation_refs: list[_Place] = field(default_factory=list)
 
 
@@ -159,9 +160,11 @@ class WireBackend:
         options: Options,
         budget: Budget,
         rerank: str | None,
+        extra: Mapping[str, Any],
     ) -> Package:
         """Return a package within the budget."""
         body = {
+            **extra,
             "origins": list(origins),
             "text_fallback_query": query,
             "search_limit": min(limit, MAX_SEARCH_LIMIT),
@@ -284,10 +287,10 @@ def _package(answer: _Package) -> Package:
 
 
 def _given(answer: _Package) -> Iterator[Place]:
-    """Give the paragraphs whose text is in the package: passages, and what associations cite, in its order."""
+    """Give the paragraphs that stand whole in the package: passages, and what associations cite, in its order."""
     cited = {_placed(place) for place in answer.citations}
     for item in answer.items:
-        if item.passage is not None and (place := _placed(item.passage)):
+        if item.passage is not None and item.extract is None and (place := _placed(item.passage)):
             yield place
         for reference in item.citation_refs:
             if (place := _placed(reference)) in cited and place:

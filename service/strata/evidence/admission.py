@@ -177,11 +177,20 @@ class _Admission:
         for member in members:
             for locator in member.citation_refs:
                 if locator not in self._cited:
-                    entries[locator] = CitationEntry(locator, self._held.get(locator))
+                    entries[locator] = self._cheaper(locator, self._held.get(locator))
             if self._policy.shares_text and member.locator in self._cited:
-                locator = member.locator
-                entries[locator] = CitationEntry(locator, member.candidate_id)
+                shared = self._cheaper(member.locator, member.candidate_id)
+                if shared.held_by is not None:
+                    entries[member.locator] = shared
         return tuple(entries.values())
+
+    def _cheaper(self, locator: Locator, held_by: str | None) -> CitationEntry:
+        """Return the citation that refers to a kept passage, or that with its text where a reference costs more."""
+        whole = CitationEntry(locator)
+        if held_by is None:
+            return whole
+        shared = CitationEntry(locator, held_by)
+        return shared if self._citation_cost(shared) < self._citation_cost(whole) else whole
 
     def _citation_cost(self, entry: CitationEntry) -> Cost:
         known = self._citation_costs.get(entry)

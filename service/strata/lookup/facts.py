@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from strata.evidence.model import Attribution, Candidate, Fact, KeyBasis, LaneRank, Layer
 from strata.evidence.nominate import primary_attribution
 from strata.graph import match, traverse
 from strata.graph.mentions import mentions
 from strata.graph.model import Graph
-from strata.knowledge.graph_base import away
+from strata.knowledge.graph_base import Reading, away
 from strata.knowledge.graph_schemas import AssociationOut
 from strata.knowledge.graph_service import GraphService
 from strata.knowledge.model import ContextRow
@@ -19,13 +24,23 @@ from strata.lookup import repository
 from strata.lookup.candidates import GRAPH, GRAPH_NEAR, Rows, StatedFact, citation_of
 from strata.lookup.repository import PassageRow
 from strata.platform.database import Connection
-from strata.platform.ids import SERIAL_BITS
 
 ACTIVATED = 20
 """Facts that activation adds to those that the question names itself."""
 
+FILTERED = 1_000
+"""Facts of each kind looked at where a filter may leave few of them."""
+
 CITATIONS = 8
 """Most paragraphs that one fact is cited by."""
+
+
+class _Place(NamedTuple):
+    """A fact of a context, and the lane that it was found in."""
+
+    row: ContextRow
+    fact: AssociationOut
+    lane: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +71,17 @@ class FactLane:
     ) -> list[Candidate]:
         """Return the facts that the question leads to, with the passages that state them.
 
-        ``eligible`` holds the serials of the sources that pass the filters, for the contexts that have any; a
-        fact stays where one of those states it. Contexts without a graph cost nothing.
+        ``eligible`` holds the serials of the sources that pass the filters, for the contexts that have any: a
+        fact is then what those say of it. The first facts of each context come first, then the second ones.
+        Contexts without a graph cost nothing.
         """
-        places: list[tuple[ContextRow, AssociationOut, str]] = []
+        found: list[list[_Place]] = []
         for row in contexts:
             if row.graph_revision == 0:
                 continue
             reading = await self._graph.reading(self._connection, self._tenant, row)
-            found = await away(reading.graph.edge_count, facts_of, reading.graph, query, self._most)
-            positions = [*found.named, *found.near]
-            shown = await reading.shown(positions)
-            lanes = [GRAPH] * len(found.named) + [GRAPH_NEAR] * len(found.near)
-            places += [(row, fact, lane) for fact, lane in zip(shown, lanes, strict=True)]
+            found.append(await self._of_context(reading, query, eligible.get(row.context_id)))
+        places = [place for rank in zip_longest(*found) for place in rank if place is not None]
         rows = await self._passages(places)
         candidates: list[Candidate] = []
         ranks = dict.fromkeys((GRAPH, GRAPH_NEAR), 0)
@@ -76,20 +89,35 @@ class FactLane:
             stated = [
                 passage
                 for item in fact.attributions
-                if (passage := rows.get((row.context_id, item.source, item.paragraph or 0)))
+                if (passage := rows.get((row.context_id, item.source, item.paragraph))) is not None
             ]
-            allowed = eligible.get(row.context_id)
-            if allowed is not None:
-                stated = [passage for passage in stated if passage.passage_id >> SERIAL_BITS in allowed]
-                if not stated:
-                    continue
             ranks[lane] += 1
             candidates.append(self._candidate(row, fact, LaneRank(lane, ranks[lane]), stated))
         return candidates
 
-    async def _passages(
-        self, places: Sequence[tuple[ContextRow, AssociationOut, str]]
-    ) -> dict[tuple[UUID, str, int], PassageRow]:
+    async def _of_context(self, reading: Reading, query: str, serials: frozenset[int] | None) -> list[_Place]:
+        graph, row = reading.graph, reading.row
+        most = (self._most, ACTIVATED) if serials is None else (FILTERED, FILTERED)
+        found = await away(graph.edge_count, lambda: facts_of(graph, query, *most))
+        shown = await reading.shown([*found.named, *found.near])
+        lanes = [GRAPH] * len(found.named) + [GRAPH_NEAR] * len(found.near)
+        places = [_Place(row, fact, lane) for fact, lane in zip(shown, lanes, strict=True)]
+        if serials is not None:
+            places = await self._eligible(places, serials)
+        named = [place for place in places if place.lane == GRAPH][: self._most]
+        return named + [place for place in places if place.lane == GRAPH_NEAR][:ACTIVATED]
+
+    async def _eligible(self, places: Sequence[_Place], serials: frozenset[int]) -> list[_Place]:
+        """Return the facts that sources with these serials state, as they state them; all are of one context."""
+        if not places:
+            return []
+        names = dict.fromkeys(item.source for place in places for item in place.fact.attributions)
+        sizes = await repository.source_sizes(self._connection, self._tenant, places[0].row.context_id, list(names))
+        allowed = {name for name, (serial, _) in sizes.items() if serial in serials}
+        stated = [place._replace(fact=_as_stated_by(place.fact, allowed)) for place in places]
+        return [place for place in stated if place.fact.attributions]
+
+    async def _passages(self, places: Sequence[_Place]) -> dict[tuple[UUID, str, int | None], PassageRow]:
         """Return the live passages that state the facts, by context, source and paragraph."""
         wanted = list(
             dict.fromkeys(
@@ -142,14 +170,22 @@ class FactLane:
         )
 
 
+def _as_stated_by(fact: AssociationOut, sources: AbstractSet[str]) -> AssociationOut:
+    """Return a fact as some sources state it, weighed by them alone."""
+    stated = [item for item in fact.attributions if item.source in sources]
+    count = sum(item.count for item in stated)
+    weight = sum(item.weight for item in stated) / count if count else 0.0
+    return replace(fact, attributions=stated, count=count, weight=weight)
+
+
 def sentence(fact: AssociationOut) -> str:
     """Return a fact as a line of text; one that its sources deny on balance says so."""
     said = f"{fact.subject} — {fact.label} — {fact.object}"
     return said if fact.weight >= 0 else f"{said} (denied)"
 
 
-def facts_of(graph: Graph, query: str, most: int) -> Found:
-    """Return the facts that a question leads to, best first.
+def facts_of(graph: Graph, query: str, named: int, near: int) -> Found:
+    """Return the facts that a question leads to, best first, at most so many of each kind.
 
     Named are those of which it mentions subject and object, or the label and one of the two; near are
     those that activation from the concepts it mentions reaches.
@@ -162,7 +198,7 @@ def facts_of(graph: Graph, query: str, most: int) -> Found:
     if labels:
         found += match.query(graph, subjects=concepts, labels=labels).tolist()
         found += match.query(graph, objects=concepts, labels=labels).tolist()
-    named = [at for at in dict.fromkeys(found) if graph.conducts[at]][:most]
-    active = traverse.activate(graph, concepts, limit=min(most, ACTIVATED + len(named)))
-    near = [item.position for item in active.matches if item.position not in set(named)][:ACTIVATED]
-    return Found(named, near)
+    first = [at for at in dict.fromkeys(found) if graph.conducts[at]][:named]
+    known = set(first)
+    active = traverse.activate(graph, concepts, limit=near + len(first))
+    return Found(first, [item.position for item in active.matches if item.position not in known][:near])

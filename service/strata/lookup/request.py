@@ -60,8 +60,7 @@ def plan_lookup(request: LookupRequest) -> Plan:
     contexts = _strings(DEFAULT_CONTEXT if request.context is None else request.context, "/context", MAX_CONTEXTS)
     if not contexts:
         raise StrataError(INVALID_REQUEST, "context names nothing.", pointer="/context")
-    budget = request.budget
-    limits = Limits(budget.max_items, budget.max_bytes, budget.max_tokens) if budget else Limits()
+    limits = _limits(request.budget) if request.budget else Limits()
     return Plan(
         query=query,
         contexts=contexts,
@@ -72,9 +71,22 @@ def plan_lookup(request: LookupRequest) -> Plan:
         has_budget=limits != Limits(),
         layers=frozenset(request.layers or Layer),
         lanes=_lanes(request),
-        wants_content=request.content if request.content is not None else budget is not None,
+        wants_content=request.content if request.content is not None else request.budget is not None,
         wants_markdown=request.format == "markdown",
     )
+
+
+def _limits(budget: BudgetRequest) -> Limits:
+    """Return the ceilings that apply, less what is reserved for the answer."""
+    tokens, reserve = budget.max_tokens, budget.reserve_tokens or 0
+    if tokens is None:
+        if reserve:
+            detail = "Nothing can be reserved of tokens without a ceiling."
+            raise StrataError(
+                INVALID_REQUEST, detail, pointer="/budget/reserveTokens", remedy="Set maxTokens beside it."
+            )
+        return Limits(budget.max_items, budget.max_bytes)
+    return Limits(budget.max_items, budget.max_bytes, max(0, tokens - reserve))
 
 
 def _lanes(request: LookupRequest) -> frozenset[str]:
@@ -106,7 +118,12 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
         query = msgspec.convert(values, LookupQuery, strict=False)
     except msgspec.ValidationError as error:
         raise invalid_field(error) from error
-    budget = BudgetRequest(max_items=query.max_items, max_bytes=query.max_bytes, max_tokens=query.max_tokens)
+    budget = BudgetRequest(
+        max_items=query.max_items,
+        max_bytes=query.max_bytes,
+        max_tokens=query.max_tokens,
+        reserve_tokens=query.reserve_tokens,
+    )
     return LookupRequest(
         query=query.q,
         context=query.context,

@@ -65,11 +65,15 @@ class Lane(StrEnum):
 
 
 class BudgetRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """Hard ceilings for the evidence blocks together."""
+    """Hard ceilings for the evidence blocks together.
+
+    ``reserve_tokens`` are kept free of ``max_tokens``, for the answer: the ceiling is what is left.
+    """
 
     max_items: Ceiling | None = None
     max_bytes: Ceiling | None = None
     max_tokens: Ceiling | None = None
+    reserve_tokens: Ceiling | None = None
 
 
 class Filters(Struct, frozen=True, rename="camel", kw_only=True):
@@ -115,6 +119,7 @@ class LookupQuery(Struct, frozen=True, rename="camel", kw_only=True):
     max_items: Ceiling | None = None
     max_bytes: Ceiling | None = None
     max_tokens: Ceiling | None = None
+    reserve_tokens: Ceiling | None = None
     expand: bool | None = None
     layers: list[Layer] = []
     lanes: list[Lane] = []
@@ -204,13 +209,21 @@ class Omitted(Struct, frozen=True, rename="camel", kw_only=True):
     items: list[OmittedItem]
 
 
+class BudgetLimits(Struct, frozen=True, rename="camel", kw_only=True):
+    """The ceilings that applied, less what was reserved; null where there was none."""
+
+    max_items: int | None
+    max_bytes: int | None
+    max_tokens: int | None
+
+
 class BudgetUsed(Struct, frozen=True, rename="camel", kw_only=True):
     """What the evidence blocks use of their ceilings."""
 
     items_used: int
     bytes_used: int
     tokens_used: int
-    limits: BudgetRequest
+    limits: BudgetLimits
 
 
 class LookupResult(Struct, frozen=True, rename="camel", kw_only=True):

@@ -40,7 +40,7 @@ class PassageQuery:
 
     ``tags`` are any-of; ``since`` and ``until`` (epoch seconds, half open) are over the date that a source
     states, or that it was stored on. ``floor`` is the least cosine of the vector lane. ``paths`` are regular
-    expressions over the names of sources.
+    expressions over the names of the sources that a search is about at all: no filter that anyone asked for.
     """
 
     text: str
@@ -50,6 +50,11 @@ class PassageQuery:
     since: int | None = None
     until: int | None = None
     paths: Sequence[str] = ()
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether sources are left out at the wish of the caller."""
+        return bool(self.tags) or self.since is not None or self.until is not None
 
     @property
     def source_filter(self) -> SourceFilter:
@@ -125,7 +130,6 @@ class SearchService:
         characters.
         """
         floor = cosine_floor(query.floor, context)
-        source_filter = query.source_filter
         ranked = await self.ranked(connection, tenant, context, query, question)
         kept = ranked.hits[: query.limit]
         ids = [hit.passage for hit in kept]
@@ -148,9 +152,12 @@ class SearchService:
             if (row := rows.get(hit.passage)) is not None
         ]
         eligible = sources = None
-        if not source_filter.is_empty:
-            eligible = len((await repository.eligible(connection, tenant, context.context_id, source_filter)).serials)
-            everything = await repository.eligible(connection, tenant, context.context_id, SourceFilter())
+        if query.is_filtered:
+            eligible = len(
+                (await repository.eligible(connection, tenant, context.context_id, query.source_filter)).serials
+            )
+            about = SourceFilter(paths=tuple(query.paths))
+            everything = await repository.eligible(connection, tenant, context.context_id, about)
             sources = len(everything.serials)
         return Found(context, hits, ranked.lexical, ranked.vector, floor, eligible, sources)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
@@ -135,7 +135,9 @@ class SearchExplainer:
             if serial not in set(eligible.serials):
                 return _verdict(target, "filtered_out", "The filters of the search leave this source out.")
         terms = analyse_query(cleaned(query.text), languages_of([context]))
-        ranked = await self._search.ranked(connection, tenant, context, query, question, depth=DEEP)
+        # A limit of 0 serves nothing, yet what it cuts has its place.
+        searched = replace(query, limit=max(query.limit, 1))
+        ranked = await self._search.ranked(connection, tenant, context, searched, question, depth=DEEP)
         if not ranked.lexical.ran and not ranked.vector.ran:
             return _verdict(target, "no_query_terms", f"Nothing was searched for: {NOTHING_TO_SEARCH}.")
         return await self._ranked(connection, tenant, context, query=query, terms=terms, ranked=ranked, target=target)

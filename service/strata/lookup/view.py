@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from strata.evidence.model import Candidate, Citation, Limits, Omission, Package
 from strata.lookup.candidates import StatedFact
 from strata.lookup.schemas import (
-    BudgetRequest,
+    BudgetLimits,
     BudgetUsed,
     CitationView,
     EvidenceBlock,
@@ -193,7 +193,7 @@ def budget_view(package: Package, limits: Limits) -> BudgetUsed:
         items_used=package.spend.items,
         bytes_used=package.spend.bytes,
         tokens_used=package.spend.tokens,
-        limits=BudgetRequest(max_items=limits.max_items, max_bytes=limits.max_bytes, max_tokens=limits.max_tokens),
+        limits=BudgetLimits(max_items=limits.max_items, max_bytes=limits.max_bytes, max_tokens=limits.max_tokens),
     )
 
 
@@ -205,7 +205,10 @@ def markdown_view(package: Package, renderer: BlockRenderer, message: str | None
     lines: list[str] = []
     for rank, candidate in enumerate(package.kept, 1):
         block = renderer.block(candidate, rank)
-        lines += [f"### {rank}. {_inline(titled(candidate))}", "", f"`{_location(candidate)}`", ""]
+        lines += [f"### {rank}. {_inline(titled(candidate))}", ""]
+        # A fact that no source states stands nowhere.
+        if place := _location(candidate):
+            lines += [f"`{place}`", ""]
         lines += [f"> {line}" for line in (block.content or block.content_preview).splitlines()] + [""]
     if not package.kept:
         lines += ["No evidence found.", ""]

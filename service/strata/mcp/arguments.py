@@ -15,11 +15,17 @@ from strata.platform.problems import FieldError, invalid_fields, struct_errors
 
 T = TypeVar("T", bound=Struct)
 _MAX_ERRORS = 20
+_NUL = "a NUL character"
 
 ContextName = Annotated[str, Meta(description="The context (knowledge base) to read, by name or id.")]
-Moment = Annotated[int, Meta(description="Epoch seconds.")]
+MAX_WHOLE = 2**53
+"""The largest whole number that every JSON parser keeps."""
+
+Epoch = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)]
+Since = Annotated[Epoch | None, Meta(description="Only sources dated from then on; epoch seconds.")]
+Until = Annotated[Epoch | None, Meta(description="Only sources dated before then; epoch seconds.")]
 Floor = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 
 
 class LookupArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +52,9 @@ class LookupArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_
     max_tokens: Annotated[
         Ceiling | None,
         Meta(description="Budget: tokens of evidence at most (estimated). Set it to what the context window has left."),
+    ] = None
+    reserve_tokens: Annotated[
+        Ceiling | None, Meta(description="Budget: tokens of maxTokens to keep free, for the answer.")
     ] = None
     sources: Annotated[
         list[str] | None, Meta(description="Only sources whose path matches one of these globs, such as hr/**.")
@@ -75,6 +84,9 @@ class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_items: Annotated[Count | None, Meta(description="Default 40, at most 1,000.")] = None
     max_bytes: Annotated[Count | None, Meta(description="Default 65,536, at most 1,048,576.")] = None
     max_tokens: Annotated[Count | None, Meta(description="Default 4,000; estimated.")] = None
+    reserve_tokens: Annotated[
+        Count | None, Meta(description="Tokens of max_tokens to keep free, for the answer. Default 0.")
+    ] = None
 
 
 class RerankArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,8 +122,8 @@ class AssembleArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     contexts: Annotated[list[str] | None, Meta(description="Further contexts to take evidence from.")] = None
     groups: Annotated[list[str] | None, Meta(description="Groups of contexts to take evidence from.")] = None
     tags: Annotated[list[str] | None, Meta(description="Only sources that carry one of these tags.")] = None
-    since: Annotated[int | None, Meta(description="Only sources dated from then on; epoch seconds.")] = None
-    until: Annotated[int | None, Meta(description="Only sources dated before then; epoch seconds.")] = None
+    since: Since = None
+    until: Until = None
     anchor_floor: Annotated[
         Floor | None, Meta(description="Start from every concept that resolves with this score, and report them.")
     ] = None
@@ -167,8 +179,8 @@ class QueryArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     object_types: Annotated[str | list[str] | None, Meta(description="Only objects of these types.")] = None
     limit: Annotated[Count | None, Meta(description="Facts at most. Default 100.")] = None
     after: Annotated[AfterArguments | None, Meta(description="The last fact of the page before.")] = None
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Since = None
+    until: Until = None
 
 
 class ActivateArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,8 +190,8 @@ class ActivateArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     origins: Annotated[str | list[str], Meta(description="Concepts to start from, by exact name or alias.")]
     decay: Annotated[float | None, Meta(description="How fast nearness fades with each step. Default 0.5.")] = None
     limit: Annotated[Count | None, Meta(description="Facts at most. Default 20.")] = None
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Since = None
+    until: Until = None
 
 
 class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,8 +202,8 @@ class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     limit: Annotated[Count | None, Meta(description="Passages at most. Default 5.")] = None
     semantic_floor: Annotated[Floor | None, Meta(description="Least cosine of a match by meaning.")] = None
     tags: Annotated[list[str] | None, Meta(description="Only sources that carry one of these tags.")] = None
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Since = None
+    until: Until = None
 
 
 class CiteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,9 +242,11 @@ def unknown_argument(pointer: str, name: str, known: list[str]) -> StrataError:
     )
 
 
-def refuse_unclean(value: Any) -> None:
+def refuse_unclean(value: Any, *, takes_nul: bool = False) -> None:
     """Raise ``invalid_request`` for a text that no store takes: NUL, or half of a character."""
     for pointer, problem in _unclean(value, ""):
+        if takes_nul and problem.startswith(_NUL):
+            continue
         raise StrataError(
             INVALID_REQUEST, f"The text holds {problem}.", pointer=pointer, remedy="Send the text without it."
         )
@@ -240,10 +254,10 @@ def refuse_unclean(value: Any) -> None:
 
 def _unclean(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
-        if "\0" in value:
-            yield pointer, "a NUL character"
-        elif not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             yield pointer, "a lone surrogate"
+        elif "\0" in value:
+            yield pointer, _NUL
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _unclean(item, f"{pointer}/{index}")

@@ -13,6 +13,7 @@ RESULT_TOKENS = 20_000
 """The ceiling of text and of structured content, each, by the declared estimate. Clients warn or cut at 25,000."""
 
 _QUARTERS = 4 * RESULT_TOKENS
+HALF_QUARTERS = _QUARTERS // 2
 _NOTE_QUARTERS = 4 * 400
 CLIPPED_CHARS = 1_000
 ELLIPSIS = "…"
@@ -40,15 +41,20 @@ def excess(value: Any) -> int:
     return token_quarters(compact(value)) - (_QUARTERS - _NOTE_QUARTERS)
 
 
-def clip_text(text: str, quarters: int) -> str:
-    """Return the longest head of a text within ``quarters``, with an ellipsis where cut."""
-    if token_quarters(text) <= quarters:
+def longest_head(text: str, is_short: Callable[[str], bool]) -> str:
+    """Return the longest head of a text that is short enough, with an ellipsis where cut."""
+    if is_short(text):
         return text
-    low, high = 0, len(text)
+    low, high = 0, min(len(text), _QUARTERS)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if token_quarters(text[:middle]) <= quarters - 4 else (low, middle - 1)
+        low, high = (middle, high) if is_short(text[:middle] + ELLIPSIS) else (low, middle - 1)
     return text[:low] + ELLIPSIS
+
+
+def clip_text(text: str, quarters: int) -> str:
+    """Return the longest head of a text within ``quarters``, with an ellipsis where cut."""
+    return longest_head(text, lambda head: token_quarters(head) <= quarters)
 
 
 def clip_texts(value: Any, items: Sequence[dict[str, Any]], key: str = "text") -> int:
@@ -65,9 +71,9 @@ def clip_texts(value: Any, items: Sequence[dict[str, Any]], key: str = "text") -
     return clipped
 
 
-def cut_tail(value: Any, items: list[Any]) -> int:
-    """Drop items from the end, until the value fits; return how many were dropped."""
-    over, dropped = excess(value), 0
+def cut_tail(value: Any, items: list[Any], *, room: int = 0) -> int:
+    """Drop items from the end, until the value fits and leaves ``room``; return how many were dropped."""
+    over, dropped = excess(value) + room, 0
     while over > 0 and items:
         over -= token_quarters(compact(items.pop())) + 1
         dropped += 1

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from strata.errors import CONTEXT_NOT_FOUND, StrataError
+from strata.errors import CONTEXT_NOT_FOUND, PARAGRAPH_NOT_FOUND, SOURCE_NOT_FOUND, StrataError
 from strata.mcp.arguments import (
     ActivateArguments,
     AssembleArguments,
@@ -24,9 +24,10 @@ from strata.mcp.arguments import (
     SearchArguments,
     read_arguments,
 )
-from strata.mcp.cap import RESULT_TOKENS, clip_texts, compact, cut_tail, excess
+from strata.mcp.cap import HALF_QUARTERS, RESULT_TOKENS, clip_texts, compact, cut_tail, excess, longest_head
 from strata.mcp.plain_schema import plain_schema
 from strata.mcp.tools import Answer, Call, Tool, Toolbox, ToolService
+from strata.text.estimate import token_quarters
 
 _TEXT = {"type": "string"}
 _INTEGER = {"type": "integer"}
@@ -41,6 +42,9 @@ _REDUCED = {
     },
     "required": ["omitted", "max_tokens", "message"],
 }
+
+_MISSING = {SOURCE_NOT_FOUND: "source", PARAGRAPH_NOT_FOUND: "paragraph"}
+_ATTRIBUTIONS = 10
 
 Cut = Callable[[dict[str, Any]], dict[str, int]]
 
@@ -94,13 +98,17 @@ def _tool(
         given = arguments_of(read)
         context = str(given.pop("context"))
         started = time.perf_counter()
+        missing = None
         try:
             result = msgspec.to_builtins(await service(call, context, given))
         except StrataError as error:
-            if not shape.may_be_missing or error.kind.status != 404 or error.kind is CONTEXT_NOT_FOUND:
+            if error.kind is CONTEXT_NOT_FOUND and error.pointer is None:
+                error.pointer = "/context"
+            missing = _MISSING.get(error.kind)
+            if not shape.may_be_missing or missing is None:
                 raise
             result = None
-        return _answer(result, shape, time.perf_counter() - started)
+        return _answer(result, shape, time.perf_counter() - started, missing)
 
     return Tool(
         name=name,
@@ -123,6 +131,8 @@ def _recorded(given: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     """Return the arguments for the row: what the caller wrote is its ``query``, so that privacy settings cover it."""
     values = [given.pop(name) for name in texts if name in given]
     written = [item for value in values for item in ([value] if isinstance(value, str) else value)]
+    if "after" in given:
+        given["after"] = {"weight": given["after"]["weight"]}
     return {"query": "; ".join(written), **given} if written else given
 
 
@@ -132,10 +142,10 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answer(result: Any, shape: _Shape, seconds: float) -> Answer:
-    given = {shape.key: result or []} if shape.wraps_list else result or {}
-    value: dict[str, Any] = {shape.key: None if shape.may_be_missing else [], **given}
-    found = bool(value[shape.key])
+def _answer(result: Any, shape: _Shape, seconds: float, missing: str | None) -> Answer:
+    given = {shape.key: result or []} if shape.wraps_list else result or {shape.key: None, "missing": missing}
+    value: dict[str, Any] = {shape.key: [], **given}
+    found = missing is None if shape.may_be_missing else bool(value.get("total", value[shape.key]))
     evidence = len(value[shape.key]) if isinstance(value[shape.key], list) else int(found)
     omitted = {name: count for name, count in shape.cut(value).items() if count} if excess(value) > 0 else {}
     body: dict[str, Any] = {
@@ -145,6 +155,8 @@ def _answer(result: Any, shape: _Shape, seconds: float) -> Answer:
     }
     if shape.tells_found:
         value = {"found": found, **value}
+    if missing:
+        body["missing"] = missing
     if omitted:
         told = ", ".join(f"{name}: {count}" for name, count in omitted.items())
         message = f"Left out or clipped to stay within {RESULT_TOKENS} tokens: {told}. Ask for less at once."
@@ -152,8 +164,21 @@ def _answer(result: Any, shape: _Shape, seconds: float) -> Answer:
     return Answer(structured=value, text=compact(body), found=found, evidence=evidence)
 
 
-def _tail_of(key: str) -> Cut:
-    return lambda value: {key: cut_tail(value, value[key])}
+def _cut_candidates(value: dict[str, Any]) -> dict[str, int]:
+    return {"candidates": cut_tail(value, value["candidates"])}
+
+
+def _cut_facts(value: dict[str, Any]) -> dict[str, int]:
+    """Keep at most ten attributions of a fact, from the last fact on; then drop facts from the end."""
+    over, attributions = excess(value), 0
+    for match in reversed(value["matches"]):
+        stated = match.get("association", match)["attributions"]
+        if over <= 0:
+            break
+        while over > 0 and len(stated) > _ATTRIBUTIONS:
+            over -= token_quarters(compact(stated.pop())) + 1
+            attributions += 1
+    return {"attributions": attributions, "matches": cut_tail(value, value["matches"])}
 
 
 def _cut_hits(value: dict[str, Any]) -> dict[str, int]:
@@ -161,25 +186,37 @@ def _cut_hits(value: dict[str, Any]) -> dict[str, int]:
 
 
 def _cut_citation(value: dict[str, Any]) -> dict[str, int]:
-    return {"texts": clip_texts(value, [value])}
+    """Keep the longest head of the text."""
+    text = value["text"]
+    value["text"] = longest_head(text, lambda head: excess({**value, "text": head}) <= 0)
+    return {"texts": int(value["text"] != text)}
 
 
 def _cut_package(value: dict[str, Any]) -> dict[str, int]:
-    """Keep the longest head of the items that fits with the citations that it has."""
-    items, citations = value["items"], value.get("citations") or []
+    """Drop the list of omissions from its end; then keep the items that fit, best first, with their citations.
 
-    def keep(count: int) -> None:
-        cited = {_place(ref) for item in items[:count] for ref in item.get("citation_refs", ())}
-        value["items"] = items[:count]
-        value["citations"] = [entry for entry in citations if _place(entry) in cited]
-
-    low, high = 0, len(items)
-    while low < high:
-        middle = (low + high + 1) // 2
-        keep(middle)
-        low, high = (middle, high) if excess(value) <= 0 else (low, middle - 1)
-    keep(low)
-    return {"items": len(items) - low, "citations": len(citations) - len(value["citations"])}
+    What is told beside the evidence (anchors, revisions) has at most half of the room.
+    """
+    items, citations = value["items"], value["citations"]
+    lost = {"omitted": cut_tail(value, value["omitted"])}
+    over = excess(value)
+    if over <= 0:
+        return lost
+    value["items"], value["citations"] = [], []
+    for name in ("anchors", "revision"):
+        lost[name] = cut_tail(value, value.get(name, []), room=HALF_QUARTERS)
+    costs = {_place(entry): token_quarters(compact(entry)) + 1 for entry in citations}
+    free, cited = -excess(value), set[tuple[Any, ...]]()
+    for item in items:
+        places = {_place(ref) for ref in item["citation_refs"]} - cited
+        cost = token_quarters(compact(item)) + 1 + sum(costs.get(place, 0) for place in places)
+        if cost <= free:
+            free -= cost
+            cited |= places
+            value["items"].append(item)
+    value["citations"] = [entry for entry in citations if _place(entry) in cited]
+    lost["items"], lost["citations"] = len(items) - len(value["items"]), len(citations) - len(value["citations"])
+    return lost
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -207,6 +244,8 @@ def _assemble_evidence(service: ToolService) -> Tool:
                 "omitted_total": _INTEGER,
                 "omitted_by_reason": {"type": "object", "additionalProperties": _INTEGER},
                 "plan": {"type": "object"},
+                "anchors": _OBJECTS,
+                "revision": _OBJECTS,
             },
             cut=_cut_package,
             tells_found=False,
@@ -223,9 +262,7 @@ def _resolve(service: ToolService) -> Tool:
         "before query and activate, which take exact names.",
         arguments=ResolveArguments,
         texts=("cue",),
-        shape=_Shape(
-            key="candidates", properties={"candidates": _OBJECTS}, cut=_tail_of("candidates"), wraps_list=True
-        ),
+        shape=_Shape(key="candidates", properties={"candidates": _OBJECTS}, cut=_cut_candidates, wraps_list=True),
     )
 
 
@@ -238,7 +275,7 @@ def _query(service: ToolService) -> Tool:
         "resolve finds them. A negative weight says that the fact was denied.",
         arguments=QueryArguments,
         texts=("subject", "label", "object"),
-        shape=_Shape(key="matches", properties={"total": _INTEGER, "matches": _OBJECTS}, cut=_tail_of("matches")),
+        shape=_Shape(key="matches", properties={"total": _INTEGER, "matches": _OBJECTS}, cut=_cut_facts),
     )
 
 
@@ -251,7 +288,7 @@ def _activate(service: ToolService) -> Tool:
         "what is connected to a thing when no relation is known.",
         arguments=ActivateArguments,
         texts=("origins",),
-        shape=_Shape(key="matches", properties={"total": _INTEGER, "matches": _OBJECTS}, cut=_tail_of("matches")),
+        shape=_Shape(key="matches", properties={"total": _INTEGER, "matches": _OBJECTS}, cut=_cut_facts),
     )
 
 
@@ -274,7 +311,7 @@ def _cite_passage(service: ToolService) -> Tool:
         "cite_passage",
         "Cite a paragraph",
         "Return the exact text of one paragraph of a source, with its section and locator, to quote or to check "
-        "a citation. found=false where there is no such paragraph.",
+        "a citation. found=false where there is no such paragraph; missing says whether the source is known.",
         arguments=CiteArguments,
         texts=(),
         shape=_Shape(
@@ -284,6 +321,7 @@ def _cite_passage(service: ToolService) -> Tool:
                 "source": _TEXT,
                 "section": {"type": ["string", "null"]},
                 "locator": {"type": ["object", "null"]},
+                "missing": {"type": "string", "enum": ["source", "paragraph"]},
             },
             cut=_cut_citation,
             may_be_missing=True,

@@ -18,10 +18,11 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
 from strata.errors import BODY_TOO_LARGE, MALFORMED_BODY, ORIGIN_REFUSED, OVERLOADED, StrataError
+from strata.mcp.arguments import refuse_unclean
 from strata.mcp.server import PATH, ToolServer
 from strata.mcp.tools import Toolbox
 from strata.platform.limits import SMALL_BODY_BYTES
-from strata.platform.problems import ErrorWire, problem_body
+from strata.platform.problems import JSON_BODY_STATE, ErrorWire, problem_body
 
 ROOT = PATH.removeprefix("/")
 """The first segment of the path, by which the border knows the wire of its errors."""
@@ -61,6 +62,8 @@ def mcp_route(toolbox: Callable[[], Toolbox]) -> McpRoute:
             # Without sessions there is no stream to listen to and nothing to end.
             raise MethodNotAllowedException(headers={"allow": "POST"})
         _check_head(request["headers"])
+        # Half of a character is no JSON to the SDK; its error would not say where it stands.
+        refuse_unclean(request["state"].get(JSON_BODY_STATE), takes_nul=True)
         if not running:
             raise StrataError(OVERLOADED, "The server is starting or stopping.")
         await running[-1].handle_request(request, receive, send)  # type: ignore[arg-type]

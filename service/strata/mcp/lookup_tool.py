@@ -87,7 +87,7 @@ def read_question(arguments: Mapping[str, Any]) -> Question:
     except StrataError as error:
         raise _renamed(error, origins) from error
     filters = Filters(**{name: getattr(read, name) for name in _FILTERS})
-    budget = BudgetRequest(**{name: getattr(read, name) for name in _BUDGET})
+    budget = BudgetRequest(**{name: value for name in _BUDGET if (value := getattr(read, name)) is not None})
     request = LookupRequest(
         query=read.query,
         context=read.context,

@@ -9,6 +9,7 @@ import msgspec
 from strata.assembly.passages import PassageService
 from strata.assembly.schemas import EvidenceRequest
 from strata.assembly.service import AssemblyCaller, AssemblyService
+from strata.knowledge.graph_base import limited, listed
 from strata.knowledge.graph_schemas import MatchCursor
 from strata.knowledge.graph_service import GraphService
 from strata.lookup.search import PassageQuery
@@ -66,9 +67,9 @@ def toolbox(services: OpenServices) -> Toolbox:
     async def search(call: Call, context: str, arguments: dict[str, Any]) -> Any:
         found = PassageQuery(
             text=arguments["query"],
-            limit=_DEFAULT_HITS if arguments.get("limit") is None else arguments["limit"],
+            limit=limited(arguments.get("limit"), _DEFAULT_HITS),
             floor=arguments.get("semantic_floor"),
-            tags=arguments.get("tags") or (),
+            tags=listed(arguments.get("tags", ()), "/tags"),
             since=arguments.get("since"),
             until=arguments.get("until"),
         )
