@@ -1,5 +1,6 @@
 """The tools of facts and passages over the services themselves, with the official client."""
 
+import hashlib
 import json
 
 import jsonschema_rs
@@ -21,6 +22,8 @@ from mcp_support import (
 )
 from strata.mcp.cap import RESULT_TOKENS, tokens
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import compose
+from strata.settings import load_settings
 from wire.accounting import check, read
 
 pytestmark = pytest.mark.database
@@ -347,13 +350,13 @@ async def test_large_answers_of_the_other_tools_fit_with_their_losses_counted(ht
     for name, arguments, part, whole in (
         ("query", {"limit": 1000, "object": "the sea"}, "matches", 600),
         ("activate", {"origins": "the sea", "limit": 600}, "matches", 600),
-        ("resolve", {"cue": "harbour 0001", "dice_floor": 0, "limit": 1000}, "candidates", None),
+        ("resolve", {"cue": "harbour", "dice_floor": 0, "limit": 1000}, "candidates", None),
         ("search_passages", {"query": "harbour", "limit": 5}, "texts", None),
         ("cite_passage", {"source": "long.md", "paragraph": 0}, "texts", None),
     ):
         value = await answered(client, name, **arguments)
         assert tokens(compact(value)) <= RESULT_TOKENS, name
-        assert "reduced" in value, (name, tokens(compact(value)), {key: str(entry)[:300] for key, entry in value.items()})
+        assert "reduced" in value, name
         lost = value["reduced"]["omitted"]
         assert lost[part] > 0, name
         if whole:
@@ -381,3 +384,42 @@ async def test_every_call_leaves_one_row_with_the_tool_and_its_ids(http, service
     async with services.database.work(DEFAULT_TENANT) as connection:
         count = await connection.fetchval("SELECT count(*) FROM tool_invocation WHERE surface = 'MCP'")
     assert count == len(GOOD)
+
+
+SECRET = "Harrow Light zebrafish"
+ASKED = {
+    "lookup": {"query": SECRET},
+    "assemble_evidence": {"origins": [SECRET], "text_fallback_query": SECRET},
+    "resolve": {"cue": SECRET},
+    "query": {"subject": SECRET, "after": {"weight": 1.0, "subject": SECRET, "label": SECRET, "object": SECRET}},
+    "activate": {"origins": SECRET},
+    "search_passages": {"query": SECRET},
+}
+
+
+@pytest.mark.parametrize("kept", ["text", "hash", "none"])
+async def test_a_row_keeps_of_a_question_what_the_setting_allows(home, dsn, database, kept):
+    settings = load_settings({}, home=str(home), database_url=dsn, embeddings="none", trace_query=kept)
+    services = compose(settings, database)
+    async with application(settings, services) as http:
+        await load(http)
+        for name, arguments in ASKED.items():
+            for extra, outcome in (({}, False), ({"misspelt": 1}, True)):
+                answer = await post(http, call({"context": "kb", **arguments, **extra}, name))
+                assert answer.json()["result"]["isError"] is outcome, answer.text
+                async with database.work(DEFAULT_TENANT) as connection:
+                    whole = await connection.fetchval(
+                        "SELECT row_to_json(row)::text FROM tool_invocation row ORDER BY id DESC LIMIT 1"
+                    )
+                row = json.loads(whole)
+                assert row["tool_name"] == name
+                asked = row["arguments"].get("query")
+                if kept == "text":
+                    assert outcome or asked == SECRET
+                else:
+                    assert "zebrafish" not in whole, (name, extra)
+                    digest = {"sha256": hashlib.sha256(SECRET.encode()).hexdigest(), "chars": len(SECRET)}
+                    assert asked in (
+                        [digest, None] if kept == "hash" and outcome else [digest if kept == "hash" else None]
+                    )
+    await services.close()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import sys
 
@@ -11,6 +12,8 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+import mcp_support
+from assembly_support import header, stream
 from strata.platform.ids import DEFAULT_TENANT
 
 pytestmark = [pytest.mark.database, pytest.mark.slow]
@@ -25,10 +28,22 @@ if __name__ == "__main__":
 REPLICAS = 3
 SESSIONS = 100
 AT_ONCE = 4
-DOCUMENTS = [
-    {"path": f"hr/{word}.md", "content": f"# {word.title()}\n\n" + f"Rules on {word} and vacation. " * 30}
-    for word in ("leave", "pay", "travel", "hours", "parking")
-]
+WORDS = ("leave", "pay", "travel", "hours", "parking")
+STREAM = stream(
+    *(
+        line
+        for word in WORDS
+        for line in (
+            header(f"hr/{word}.md", "h"),
+            {"passage": f"Rules on {word} and vacation. " * 30},
+            {"subject": "Rules", "label": "are on", "object": word.title(), "weight": 1.0, "paragraph": 0},
+        )
+    )
+)
+TOOLS = {
+    "lookup": {"query": "rules on vacation"},
+    "assemble_evidence": {"origins": ["Rules"], "text_fallback_query": "rules on vacation"},
+}
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +108,7 @@ async def ports(dsn, home, tmp_path):
         yield [await each for each in opened]
 
 
-async def session(port, query, mode, asked=None):
+async def session(port, mode, tool, arguments):
     """Run initialize, list_tools, call_tool, each message over a connection of its own."""
     limits = httpx2.Limits(max_keepalive_connections=0)
     async with (
@@ -101,34 +116,48 @@ async def session(port, query, mode, asked=None):
         Client(streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http), mode=mode) as client,
     ):
         tools = [tool.name for tool in (await client.list_tools()).tools]
-        assert "lookup" in tools
-        result = await client.call_tool("lookup", {"query": query, "context": "h", **(asked or {})})
+        assert tools == mcp_support.TOOLS
+        result = await client.call_tool(tool, {"context": "h", **arguments})
         assert not result.is_error, result
         return result.structured_content
 
 
 async def test_three_replicas_without_affinity_serve_a_hundred_sessions_without_an_error(ports, services):
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{ports[0]}", timeout=30) as http:
-        stored = await http.post("/api/v1/contexts/h/sources", json={"documents": DOCUMENTS})
-        assert stored.status_code == 200, stored.text
+        await mcp_support.load(http, STREAM)
         async with round_robin(ports) as (port, served):
             places = asyncio.Semaphore(AT_ONCE)
 
             async def one(number):
+                tool = list(TOOLS)[number // 2 % 2]
                 async with places:
-                    return await session(port, "rules on vacation", "legacy" if number % 2 else "auto")
+                    return tool, await session(port, "legacy" if number % 2 else "auto", tool, TOOLS[tool])
 
             results = await asyncio.gather(*(one(number) for number in range(SESSIONS)))
-        assert all(result["found"] for result in results)
-        assert len({result["lookupId"] for result in results}) == SESSIONS
+        found = [result for tool, result in results if tool == "lookup"]
+        assert all(result["found"] for result in found)
+        assert len({result["lookupId"] for result in found}) == len(found) == SESSIONS // 2
+        packages = [json.dumps(result) for tool, result in results if tool == "assemble_evidence"]
+        assert len(packages) == SESSIONS // 2
+        assert len(set(packages)) == 1
+        kinds = [item["kind"] for item in json.loads(packages[0])["items"]]
+        assert set(kinds) == {"association", "passage"}
         assert min(served.values()) >= SESSIONS
         async with services.database.work(DEFAULT_TENANT) as connection:
-            rows = await connection.fetch("SELECT surface, status, count(*) FROM tool_invocation GROUP BY 1, 2")
-        assert [tuple(row) for row in rows] == [("MCP", "SUCCESS", SESSIONS)]
+            rows = await connection.fetch(
+                "SELECT tool_name, status, count(*) FROM tool_invocation WHERE surface = 'MCP' GROUP BY 1, 2 ORDER BY 1"
+            )
+        assert [tuple(row) for row in rows] == [(tool, "SUCCESS", SESSIONS // 2) for tool in sorted(TOOLS)]
 
-        asked = {"topK": 5, "maxTokens": 900}
-        over_mcp = await session(ports[1], "vacation rules", "auto", asked)
-        body = {"query": "vacation rules", "context": "h", "topK": 5, "budget": {"maxTokens": 900}}
+        asked = {"query": "vacation rules", "topK": 5, "maxTokens": 900, "reserveTokens": 100}
+        over_mcp = await session(ports[1], "auto", "lookup", asked)
+        budget = {"maxTokens": 900, "reserveTokens": 100}
+        body = {"query": "vacation rules", "context": "h", "topK": 5, "budget": budget}
         over_rest = (await http.post("/api/v1/lookup", json=body)).json()
         assert over_mcp["budget"] == over_rest["budget"]
+        assert over_rest["budget"]["limits"]["maxTokens"] == 800
         assert over_rest["budget"]["tokensUsed"] > 0
+        asked = {**TOOLS["assemble_evidence"], "budget": {"max_tokens": 900, "reserve_tokens": 100}}
+        over_mcp = await session(ports[2], "auto", "assemble_evidence", asked)
+        over_rest = (await http.post("/contexts/h/evidence", json=asked)).json()["result"]
+        assert over_mcp == over_rest

@@ -171,8 +171,8 @@ async def test_the_verdict_of_a_limit_of_nothing_is_the_limit(api):
     path = await texts(api)
     told = await explain(api, path, "lamp", "a.md", limit=0)
     assert told["verdict"] == "below_cutoff"
-    assert (told["ranking"]["served"], told["ranking"]["limit"], told["ranking"]["rank"]) == (False, 0, 1)
-    assert told["ranking"]["limit_to_reach"] == 1
+    assert (told["ranking"]["served"], told["ranking"]["limit"], told["ranking"]["rank"]) == (False, 0, 2)
+    assert told["ranking"]["limit_to_reach"] == 2
 
 
 async def test_the_verdict_of_what_shares_no_word(api):

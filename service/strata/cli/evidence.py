@@ -30,6 +30,7 @@ _REASONS = {
     "L1_VECTOR": "place {} by meaning",
     "L1_HOP": "place {} by a second hop",
     "L1_GRAPH": "place {} in the graph",
+    "L1_GRAPH_NAMED": "named by the question",
     "CATEGORY_FILTER": "category {}",
     "CATEGORY_FILTER_RELAXED": "outside the category asked for",
     "RELATION": "related: {}",

@@ -150,6 +150,8 @@ async def explain_search(call: Call, body: ExplainSearch) -> SearchExplanation:
     services = call.services
     query = _query(body)
     question = services.search.question(call.tenant, query.text)
+    if query.text:
+        await question.foresee()
     async with services.database.work(call.tenant, snapshot=True, local=services.search.local) as connection:
         row = await services.contexts.resolve(connection, call.tenant, call.ref)
         call.context_id = row.context_id
@@ -206,6 +208,8 @@ async def search_communities(call: Call, body: SearchCommunities) -> CommunityHi
     services = call.services
     query = PassageQuery(text=body.query, limit=limit_of(body.limit, DEFAULT_HITS), floor=body.semantic_floor)
     question = services.search.question(call.tenant, query.text)
+    if query.text:
+        await question.foresee()
     async with services.database.work(call.tenant, snapshot=True, local=services.search.local) as connection:
         row = await services.contexts.resolve(connection, call.tenant, call.ref)
         artifact = await services.communities.artifact(

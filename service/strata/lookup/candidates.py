@@ -234,7 +234,8 @@ def source_key(row: PassageRow, granularity: Granularity) -> tuple[str, KeyBasis
         return key, KeyBasis.PATH
     if row.anchor is not None:
         key += f"#{row.anchor}"
-    return (key if granularity == "section" else f"{key}@{row.start_byte}"), KeyBasis.PATH
+    is_whole = granularity == "section" and not row.is_by_paragraph
+    return (key if is_whole else f"{key}@{row.start_byte}"), KeyBasis.PATH
 
 
 def loaded(candidate: Candidate, row: PassageRow | None) -> Candidate:

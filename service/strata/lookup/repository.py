@@ -41,7 +41,10 @@ class SourceFilter:
 
 
 class PassageRow(Struct, frozen=True):
-    """A live passage with what its source and section say of it; ``text`` is None beyond the window."""
+    """A live passage with what its source and section say of it; ``text`` is None beyond the window.
+
+    One of a source that ``is_by_paragraph`` stands for itself: such sources are cut where their author cut them.
+    """
 
     context_id: UUID
     passage_id: int
@@ -52,6 +55,7 @@ class PassageRow(Struct, frozen=True):
     revision: int
     source_key: str | None
     source_key_basis: str | None
+    is_by_paragraph: bool
     section: int
     anchor: str | None
     breadcrumb: list[str]
@@ -106,7 +110,7 @@ async def passage_rows(
     rows = await connection.fetch(
         """
         SELECT w.context_id, w.passage_id, s.source_id, s.path, s.title, s.category, s.revision,
-               s.source_key, s.source_key_basis, x.ordinal, x.anchor, x.breadcrumb,
+               s.source_key, s.source_key_basis, s.format = 'paragraphs', x.ordinal, x.anchor, x.breadcrumb,
                p.start_byte, p.end_byte, p.sha256, p.page, p.start_ms, p.end_ms, p.speaker,
                CASE WHEN w.n <= $4 THEN (
                  SELECT convert_from(
