@@ -9,13 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
+import mcp_support
 from scenario_support import doc, put
 from strata.cli.base import ExitCode
+from strata.exchange.parse import parse_stream
 from strata.platform.ids import DEFAULT_TENANT
 
 pytestmark = pytest.mark.database
@@ -89,7 +92,7 @@ async def test_the_official_client_starts_it_lists_the_tools_and_calls_lookup(st
         transport = stdio_client(StdioServerParameters(command=STRATA, args=["mcp"], env=environ), errlog=errors)
         async with Client(transport, mode=mode) as client:
             assert client.server_info.name == "strata"
-            assert next(tool.name for tool in (await client.list_tools()).tools) == "lookup"
+            assert [tool.name for tool in (await client.list_tools()).tools] == mcp_support.TOOLS
             for _ in range(2):
                 result = await client.call_tool("lookup", {"query": "vacation", "context": "h"})
                 assert result.structured_content["evidenceBlocks"][0]["source"] == "hr/leave.md"
@@ -106,6 +109,58 @@ async def test_the_official_client_starts_it_lists_the_tools_and_calls_lookup(st
     assert session.startswith("stdio-")
     assert {row["agent_id"] for row in rows} == {"mcp/0.1.0"}
     assert len({row["trace_id"] for row in rows}) == 3
+
+
+FACTS = (
+    ("resolve", {"cue": "harow light"}, "candidates", 1),
+    ("query", {"subject": "Harrow Light", "label": "keeper"}, "matches", 2),
+    ("activate", {"origins": ["Harrow Light"]}, "matches", 3),
+    ("search_passages", {"query": "keeper of Harrow Light"}, "hits", 2),
+)
+MISTAKES = (
+    ("resolve", {"cue": 7}, "invalid_request", "/cue"),
+    ("activate", {"origins": "a", "limit": 1001}, "over_limit", "/limit"),
+    ("query", {"subject": "a\0b"}, "invalid_request", "/subject"),
+    ("assemble_evidence", {"origins": "a", "budget": {"max_item": 3}}, "invalid_request", "/budget/max_item"),
+    ("cite_passage", {"source": "a.md", "paragraph": 10**30}, "invalid_request", "/paragraph"),
+)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_tools_of_facts_and_passages_answer_the_official_client(services, environ, mode, tmp_path):
+    await services.exchange.import_stream(DEFAULT_TENANT, parse_stream(mcp_support.LIGHT.encode()))
+    with (tmp_path / "errors").open("w") as errors:
+        transport = stdio_client(StdioServerParameters(command=STRATA, args=["mcp"], env=environ), errlog=errors)
+        async with Client(transport, mode=mode) as client:
+            schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+
+            async def answer(name, **arguments):
+                result = await client.call_tool(name, {"context": "kb", **arguments})
+                assert not result.is_error, result
+                jsonschema_rs.validate(schemas[name], result.structured_content)
+                assert json.loads(mcp_support.text_of(result))["status"] == "ok"
+                return result.structured_content
+
+            for name, arguments, key, count in FACTS:
+                assert len((await answer(name, **arguments))[key]) == count, name
+            assert (await answer("cite_passage", source="a.md", paragraph=1))["text"] == "She came from the north."
+            missing = await answer("cite_passage", source="a.md", paragraph=2)
+            assert missing == {"found": False, "text": None, "missing": "paragraph"}
+            asked = {"origins": ["Harrow Light"], "budget": {"max_items": 2, "max_tokens": 500}}
+            package, again = [await answer("assemble_evidence", **asked) for _ in range(2)]
+            assert json.dumps(package) == json.dumps(again)
+            assert package["budget"]["items_used"] == len(package["items"]) == 2
+            assert package["budget"]["tokens_used"] <= 500
+            for name, arguments, code, pointer in MISTAKES:
+                failed = await client.call_tool(name, {"context": "kb", **arguments})
+                mcp_support.failure(failed, code)
+                assert failed.structured_content["pointer"] == pointer, name
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+    async with services.database.work(DEFAULT_TENANT) as connection:
+        rows = await connection.fetch("SELECT tool_name, surface, status FROM tool_invocation ORDER BY id")
+    expected = [*((name, "SUCCESS") for name, *_ in FACTS), ("cite_passage", "SUCCESS"), ("cite_passage", "NOT_FOUND")]
+    expected += [("assemble_evidence", "SUCCESS")] * 2 + [(name, "ERROR") for name, *_ in MISTAKES]
+    assert [tuple(row) for row in rows] == [(name, "MCP", status) for name, status in expected]
 
 
 def test_it_ends_cleanly_when_its_input_closes(environ):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+from uuid import uuid4
 
 import asyncpg
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from assembly_support import passages, serving, triples
 from strata.assembly.schemas import EvidenceRequest
 from strata.assembly.service import AssemblyCaller
+from strata.errors import StrataError
 from strata.lanes.lexical.index import LexicalIndex
 from strata.platform.ids import DEFAULT_TENANT
 from strata.services import compose
@@ -610,6 +612,30 @@ async def test_without_a_reranker_the_wish_for_one_is_answered_too(api):
     await lights(api)
     package = await api.evidence("kb", "Harrow Light", rerank={"model": "m"})
     assert package["plan"]["reranker"] == {"configured": False, "ran": False, "reason": "not_configured"}
+
+
+async def test_the_lane_of_a_passage_says_by_what_it_was_found(settings, embedding_services):
+    async with serving(settings, embedding_services) as api:
+        await lights(api)
+        await embedding_services.embeddings.run(DEFAULT_TENANT)
+        asked = {"text_fallback_query": "keeper of Harrow Light in winter", "semantic_floor": 0.01}
+        package = await api.evidence("kb", "Harrow Light", **asked)
+        lanes = {item["lane_ranks"][0]["lane"] for item in package["items"] if item["kind"] == "passage"}
+        assert lanes <= {"passage_fused", "passage_vector", "passage_bm25"}
+        assert "passage_fused" in lanes
+        assert package["plan"]["lanes"]["passages"] == {"ran": True, "floor": 0.01}
+        for item in package["items"]:
+            if item["lane_ranks"][0]["lane"] == "passage_fused":
+                assert set(item["passage"]["lanes"]) == {"bm25", "vector"}
+
+
+async def test_the_context_of_another_tenant_is_not_there(services, api):
+    await lights(api)
+    row = await services.contexts.get(DEFAULT_TENANT, "kb")
+    for ref in ("kb", str(row.id)):
+        with pytest.raises(StrataError) as error:
+            await services.assembly.assemble(uuid4(), ref, EvidenceRequest(origins="x"), AssemblyCaller(Surface.REST))
+        assert error.value.code == "context_not_found"
 
 
 async def test_a_deleted_source_is_in_no_package_a_moment_later(api):

@@ -14,8 +14,11 @@ import pytest
 from assembly_support import fact_blocks, said, serving, tokens
 from scenario_support import CALLER, doc, put
 from strata.errors import StrataError
+from strata.knowledge.graph_service import GraphService
 from strata.lookup.schemas import LookupRequest
+from strata.platform.database import Database
 from strata.platform.ids import DEFAULT_TENANT
+from strata.services import compose
 from strata.traces.schemas import Stage
 from wire.accounting import compact, read
 from wire.seeds import fact
@@ -295,6 +298,32 @@ async def test_a_fact_is_answered_the_moment_it_is_stored_or_taken_back(api):
         assert {said(block)[2] for block in fact_blocks(await api.lookup("Ida keeps what?"))} == {"lamp", "bell"}
         await api.send("POST", f"{path}/associations/retract", triple)
         assert {said(block)[2] for block in fact_blocks(await api.lookup("Ida keeps what?"))} == {"lamp"}
+
+
+@pytest.fixture
+async def impatient(settings, services):
+    """Services whose statements may take 0.3 seconds."""
+    opened = Database(settings.database_url, msgspec.structs.replace(settings, statement_timeout_seconds=0.3))
+    await opened.open()
+    composed = compose(settings, opened)
+    yield composed
+    await composed.close()
+    await opened.close()
+
+
+async def test_passages_answer_where_the_graph_takes_too_long(api, impatient, monkeypatch):
+    await lights(api)
+
+    async def slow(_self, connection, *_args, **_options):
+        await connection.execute("SELECT pg_sleep(5)")
+
+    monkeypatch.setattr(GraphService, "reading", slow)
+    result = await impatient.lookup.lookup(DEFAULT_TENANT, LookupRequest(query=QUESTION, context="kb"), CALLER)
+    assert {block.source for block in result.evidence_blocks} == {"log/now.md", "log/then.md"}
+    assert result.completeness_hint == "DEGRADED"
+    row = await impatient.invocations.show(DEFAULT_TENANT, result.lookup_id)
+    lane = row.retrieval_details["lanes"]["graph"]
+    assert (row.status, lane["ran"], lane["reason"]) == ("DEGRADED", False, "statement_timeout")
 
 
 async def test_another_tenant_sees_nothing(api, services, dsn):

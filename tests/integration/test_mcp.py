@@ -402,7 +402,7 @@ async def test_arguments_of_the_graph_tools_are_checked_before_the_service_is_as
             ({"origins": []}, "/context"),
             ({"context": "c", "origins": [1]}, "/origins/0"),
             ({"context": "c", "origins": "a", "budget": {"max_items": -1}}, "/budget/max_items"),
-            ({"context": "c", "origins": "a", "budget": {"items": 1}}, "/budget"),
+            ({"context": "c", "origins": "a", "budget": {"items": 1}}, "/budget/items"),
             ({"context": "c", "origins": "a", "origin": 1}, "/origin"),
             ({"context": "c", "origins": "a\0"}, "/origins"),
         ):

@@ -10,6 +10,7 @@ from strata.knowledge.graph_schemas import AssociationOut, LocatorOut
 
 MAX_ORIGINS = 1_000
 MAX_SEARCH = 200
+MAX_CONTEXTS = 32
 MAX_ACTIVATED = 1_000
 MAX_ITEMS, MAX_BYTES = 1_000, 1_048_576
 DEFAULT_ITEMS, DEFAULT_BYTES, DEFAULT_TOKENS = 40, 65_536, 4_000
@@ -19,7 +20,7 @@ Ceiling = Annotated[int, Meta(ge=0, le=2**53)]
 Epoch = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
 
-class BudgetIn(Struct, frozen=True, kw_only=True):
+class BudgetIn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Three hard ceilings; None is the default of each. Zero is legal and gives an empty package.
 
     ``reserve_tokens`` are kept free of the tokens, for the answer: the ceiling is what is left.
@@ -31,13 +32,13 @@ class BudgetIn(Struct, frozen=True, kw_only=True):
     reserve_tokens: Ceiling | None = None
 
 
-class RerankIn(Struct, frozen=True, kw_only=True):
+class RerankIn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Asks for the configured reranker; ``model`` pins the call to that model."""
 
     model: str | None = None
 
 
-class EvidenceRequest(Struct, frozen=True, kw_only=True):
+class EvidenceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What to assemble evidence for.
 
     From ``contexts`` on, each field is an addition whose default leaves the package as it is without:

@@ -21,6 +21,7 @@ from strata.assembly.schemas import (
     DEFAULT_TOKENS,
     MAX_ACTIVATED,
     MAX_BYTES,
+    MAX_CONTEXTS,
     MAX_ITEMS,
     MAX_ORIGINS,
     MAX_SEARCH,
@@ -46,6 +47,7 @@ from strata.evidence.package import omission_reason, omitted_by_reason
 from strata.evidence.policy import Contradictions, Policy, package_policy
 from strata.evidence.selection import Survivors, admit, deduplicate, reorder
 from strata.graph.names import MAX_NAME_BYTES
+from strata.knowledge.graph_base import away
 from strata.knowledge.graph_service import GraphService
 from strata.knowledge.groups import GroupService
 from strata.knowledge.model import ContextRow
@@ -64,6 +66,9 @@ from strata.traces.service import Recorder
 
 TOOL = "assemble_evidence"
 OMITTED_SHOWN = 20
+_SLOWER = 10
+"""A candidate takes about as long as this many edges of a graph."""
+
 FUNCTIONAL_FROM = 0.5
 """A label takes one object where at least this share of its subjects has one."""
 
@@ -164,10 +169,11 @@ class AssemblyService:
         found = nominator.found
         languages = sorted({language for row in rows for language in row.languages})
         policy = self._policy(request, limits, found, query, languages)
-        survivors = deduplicate(with_ranks(fuse(found.candidates)), policy, len(found.candidates))
+        size = _SLOWER * len(found.candidates)
+        survivors = await away(size, _deduplicated, found, policy)
         survivors, reranker = await self._reranked(request, query, survivors)
         renderer = Renderer(found.texts, is_qualified=len(rows) > 1)
-        package = admit(survivors, policy, renderer.item_json, renderer.citation_json)
+        package = await away(size, admit, survivors, policy, renderer.item_json, renderer.citation_json)
         call.details = details_of(rows, found, package)
         answer = self._answer(request, package, renderer, found=found, rows=rows, limits=limits, reranker=reranker)
         call.found = bool(package.kept)
@@ -185,8 +191,12 @@ class AssemblyService:
         request = call.request
         if not request.contexts and not request.groups:
             return [await self._parts.contexts.resolve(connection, call.tenant, call.ref)]
-        refs = ([call.ref] if call.ref else []) + list(request.contexts or ())
-        return await self._parts.groups.expand(connection, call.tenant, refs, request.groups or [])
+        own = [await self._parts.contexts.resolve(connection, call.tenant, call.ref)] if call.ref else []
+        more = await self._parts.groups.expand(connection, call.tenant, request.contexts or [], request.groups or [])
+        rows = list({row.context_id: row for row in (*own, *more)}.values())
+        if len(rows) > MAX_CONTEXTS:
+            raise _above("contexts", len(rows), MAX_CONTEXTS)
+        return rows
 
     @staticmethod
     def _policy(
@@ -269,6 +279,8 @@ class AssemblyService:
         request = call.request
         # Under this name the setting of what is kept of questions holds for it.
         asked = request.text_fallback_query or "; ".join(_listed(request.origins))
+        if request.labels:
+            asked += f"; labels: {', '.join(_listed(request.labels))}"
         given = {
             name: value
             for name, value in msgspec.to_builtins(request).items()
@@ -327,6 +339,10 @@ class _Call:
         self._status, self.error = status, (code, detail)
 
 
+def _deduplicated(found: Nominations, policy: Policy) -> Survivors:
+    return deduplicate(with_ranks(fuse(found.candidates)), policy, len(found.candidates))
+
+
 def limits_of(budget: BudgetIn | None) -> Limits:
     """Return the ceilings that apply, less what is reserved; raises ``over_limit`` above 1,000 items or 1 MiB."""
     asked = budget or BudgetIn()
@@ -341,7 +357,7 @@ def limits_of(budget: BudgetIn | None) -> Limits:
     )
 
 
-_ASKED = frozenset({"origins", "text_fallback_query"})
+_ASKED = frozenset({"labels", "origins", "text_fallback_query"})
 
 
 def _listed(value: str | Sequence[str]) -> list[str]:

@@ -12,8 +12,10 @@ from strata.platform.ids import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from strata.assembly.community_builder import Built
-    from strata.knowledge.audit_schemas import CommunitiesOut
+    from strata.knowledge.audit_schemas import CommunitiesOut, CommunityOut
     from strata.services import Services
+
+_SHOWN = 5
 
 app = typer.Typer(help="Clusters of a context's graph: list them, and build the summaries that are searched.")
 
@@ -25,7 +27,7 @@ def list_(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Write the communities as JSON.")] = False,
 ) -> None:
-    """Detect the communities of a graph and list them, the smallest first. Nothing is written."""
+    """Detect the communities of a graph and list them, the innermost level first. Nothing is written."""
 
     async def read(services: Services) -> CommunitiesOut:
         return await services.graph.communities(DEFAULT_TENANT, context)
@@ -34,15 +36,12 @@ def list_(
     if as_json:
         output.json_document(found)
         return
-    rows = [
-        (one.id, one.concept_count, ", ".join(member.name for member in (one.members or [])[:5]))
-        for one in found.communities
-    ]
-    output.table(("community", "concepts", "strongest"), rows, right=(1,))
+    rows = [(one.id, f"{one.concept_count:,}", ", ".join(_held(one)[:_SHOWN])) for one in found.communities]
+    output.table(("COMMUNITY", "CONCEPTS", "STRONGEST, OR PARTS"), rows, right=(1,))
 
 
 @app.command("build")
-@examples("strata communities build handbook")
+@examples("strata communities build handbook", "strata communities build handbook --json")
 def build(
     context: Annotated[str, typer.Argument(help="The context, by name or id.")],
     *,
@@ -61,7 +60,10 @@ def build(
     if as_json:
         output.json_document(built)
         return
-    words = (
-        output.count(built.communities, "community") if built.communities == 1 else f"{built.communities:,} communities"
-    )
-    output.line(f"{built.derived}: {words} on {built.levels} levels")
+    counts = f"{output.count(built.communities, 'community')} on {output.count(built.levels, 'level')}"
+    output.line(f"{output.printable(built.derived)}: {counts}")
+
+
+def _held(community: CommunityOut) -> list[str]:
+    """Return the members of a leaf, the strongest first, or the communities that another is made of."""
+    return [member.name for member in community.members or []] or list(community.children or [])

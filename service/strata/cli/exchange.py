@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
@@ -13,19 +15,22 @@ import typer
 
 from strata.cli import base, output
 from strata.cli.base import examples
+from strata.errors import INVALID_REQUEST, SCHEMA_VIOLATION, StrataError
 from strata.platform.ids import DEFAULT_TENANT
 
 if TYPE_CHECKING:
+    from strata.exchange.records import SourceBatch
     from strata.exchange.schemas import Imported, ImportProgress
     from strata.services import Services
 
 _SUFFIXES = (".jsonl", ".ndjson")
+_STANDARD = "-"
 
 
 @examples(
     "strata import corpus.jsonl",
     "strata import ./extracted --dry-run",
-    "strata export handbook | strata import -",
+    "strata import - < corpus.jsonl",
 )
 def import_(
     paths: Annotated[list[str], typer.Argument(help="Files, folders of *.jsonl, or - for standard input.")],
@@ -38,14 +43,16 @@ def import_(
 ) -> None:
     """Import streams of sources: facts, aliases, texts, questions, sections and locators.
 
-    Everything is read before anything is written; an error names the file and the line. Each source
-    replaces all that it said before, whole, in one transaction. The exit code is 1 when something was
-    refused: what came before it stands, and importing the mended stream again is exact.
+    Everything is read before anything is written: a malformed stream is refused whole, by file and line,
+    with exit code 2. Each source then replaces all that it said before, in one transaction. One that its
+    context refuses (a conflict, a strict schema) ends the run with 1: what came before it stands, and
+    importing the mended stream again is exact.
     """
     from strata.cli.embeddings import run_embeddings
     from strata.exchange.parse import parse_streams
 
     stream = parse_streams(_streams(paths))
+    done = 0
 
     async def take(services: Services) -> Imported:
         from strata.cli.progress import Progress
@@ -53,6 +60,8 @@ def import_(
         with Progress() as bar:
 
             def seen(state: ImportProgress) -> None:
+                nonlocal done
+                done = state.done
                 bar.stage("import", state.done, state.total)
 
             imported = await services.exchange.import_stream(DEFAULT_TENANT, stream, dry_run=dry_run, progress=seen)
@@ -62,22 +71,14 @@ def import_(
         await services.sources.settle()
         return imported
 
-    imported = base.with_services(take)
+    try:
+        imported = base.with_services(take)
+    except StrataError as error:
+        raise _refusal(_placed(error, stream.sources, done)) from error
     if as_json:
         output.json_document(imported.result)
-        return
-    batches = imported.result.batches
-    words = [
-        output.count(len(batches), "source"),
-        output.count(sum(batch.associations for batch in batches), "fact"),
-        output.count(sum(batch.passage_stored for batch in batches), "text"),
-    ]
-    output.line(f"{'would import' if dry_run else 'imported'} {', '.join(words)}")
-    dropped = sum(batch.association_paragraphs_dropped for batch in batches)
-    if dropped:
-        output.line(f"{dropped:,} facts named a paragraph that their text does not have; the facts were kept")
-    if imported.violations:
-        output.line(f"{imported.violations:,} facts go against the schema document of their context (mode warn)")
+    else:
+        _show(imported, is_dry=dry_run)
 
 
 @examples(
@@ -100,37 +101,94 @@ def export(
     from strata.exchange.records import Form
 
     async def write(services: Services) -> None:
-        pieces = await services.exchange.export(DEFAULT_TENANT, context, form=Form(form))
-        if target is None:
-            async for piece in pieces:
-                output.binary(piece)
-            return
-        with _replacing(target) as file:
-            async for piece in pieces:
-                file.write(piece)
+        with _target(target) as put:
+            async for piece in await services.exchange.export(DEFAULT_TENANT, context, form=Form(form)):
+                put(piece)
 
     base.with_services(write)
 
 
+def _show(imported: Imported, *, is_dry: bool) -> None:
+    batches = imported.result.batches
+    words = [
+        output.count(len(batches), "source"),
+        output.count(sum(batch.associations for batch in batches), "fact"),
+        output.count(sum(batch.passage_stored for batch in batches), "text"),
+    ]
+    output.line(f"{'would import' if is_dry else 'imported'} {', '.join(words)}")
+    dropped = sum(batch.association_paragraphs_dropped for batch in batches)
+    if dropped:
+        output.line(f"{output.count(dropped, 'fact')} kept without the paragraph, which the text does not have")
+    if imported.violations:
+        output.line(f"{output.count(imported.violations, 'fact')} against the schema of the context (mode warn)")
+
+
+def _placed(error: StrataError, sources: Sequence[SourceBatch], done: int) -> StrataError:
+    """Return the refusal of a source with its file and line; ``done`` sources had been taken.
+
+    ``invalid_request`` is left as it is: it may be said of any text before the first source is taken.
+    """
+    if "integrity" not in error.extra or error.kind is INVALID_REQUEST or done >= len(sources):
+        return error
+    at = sources[done]
+    detail = f"{at.file}: line {at.line}: {error.detail}"
+    return StrataError(error.kind, detail, pointer=error.pointer, remedy=error.remedy, extra=error.extra)
+
+
+def _refusal(error: StrataError) -> Exception:
+    """Return what ends the command: a strict schema refuses by the state of its context, as a conflict does."""
+    if error.kind is not SCHEMA_VIOLATION:
+        return error
+    if base.debugging():
+        traceback.print_exception(error)
+    base.report(error)
+    return typer.Exit(base.ExitCode.FAILED)
+
+
 @contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """Give a file that takes the place of ``target`` when all went well, and vanishes otherwise."""
+def _target(given: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """Give what takes the bytes: standard output, or a file that is replaced at the end."""
+    if given is None or str(given) == _STANDARD:
+        yield output.binary
+        return
+    with _replacing(given) as file:
+        yield file.write
+
+
+@contextmanager
+def _replacing(given: Path) -> Iterator[IO[bytes]]:
+    """Give a file that takes the place of another when all went well, and vanishes otherwise."""
+    target = given.resolve()
     if not target.parent.is_dir():
-        raise base.bad_option("--output", f"There is no folder {target.parent}.")
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-        written = Path(file.name)
-        try:
+        raise base.bad_option("--output", f"There is no folder {given.parent}.")
+    if target.exists() and not target.is_file():
+        raise base.bad_option("--output", f"{given} is not a file.")
+    written: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".strata-", delete=False) as file:
+            written = Path(file.name)
             yield file
-        except BaseException:
+        written.chmod(target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask())
+        written.replace(target)
+    except BaseException as error:
+        if written is not None:
             written.unlink(missing_ok=True)
-            raise
-    written.replace(target)
+        if isinstance(error, OSError):
+            raise base.bad_option("--output", f"{given} cannot be written: {error.strerror}.") from error
+        raise
+
+
+def _umask() -> int:
+    """Return which permissions new files of this process lack; reading it sets it for a moment."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _streams(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     """Yield every file with its name: folders give their streams in order of path."""
     for given in paths:
-        if given == "-":
+        if given == _STANDARD:
             yield "standard input", sys.stdin.buffer.read()
             continue
         path = Path(given)
@@ -143,4 +201,11 @@ def _streams(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         else:
             raise base.bad_option("PATH", f"There is no {path}.")
         for file in files:
-            yield str(file), file.read_bytes()
+            yield str(file), _read(file)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise base.bad_option("PATH", f"{file} cannot be read: {error.strerror}.") from error

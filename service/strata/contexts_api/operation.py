@@ -233,9 +233,10 @@ async def _record(
     """Leave the row of a call: what was asked, and how it ended; texts that were sent in are not kept."""
     trace_id, span_id = telemetry.current_ids()
     arguments = {key: value for key, value in given.items() if key not in _CONTENT | _ASKED}
-    if asked := [text for key in sorted(_ASKED) for text in _texts(given.get(key))]:
+    if asked := [(name, text) for name in sorted(_ASKED) for text in _texts(given.get(name))]:
         # Under this name the setting of what is kept of questions holds for it.
-        arguments["query"] = "; ".join(asked)
+        alone = len({name for name, _ in asked}) == 1
+        arguments["query"] = "; ".join(text if alone else f"{name}: {text}" for name, text in asked)
     if call.ref:
         arguments["context"] = call.ref
     if call.parameters:
@@ -266,8 +267,36 @@ def _texts(value: Any) -> list[str]:
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 
-_ASKED = frozenset({"cue", "origins", "query", "text_fallback_query"})
-_CONTENT = frozenset({"passages", "questions", "sections", "locators"})
+_ASKED = frozenset(
+    {
+        "concept",
+        "cue",
+        "expected",
+        "label",
+        "object",
+        "object_types",
+        "origins",
+        "query",
+        "subject",
+        "subject_types",
+        "targets",
+        "text_fallback_query",
+    }
+)
+_CONTENT = frozenset(
+    {
+        "after",
+        "concepts",
+        "document",
+        "labels",
+        "locators",
+        "passages",
+        "questions",
+        "relations",
+        "sections",
+        "types",
+    }
+)
 
 
 class Nothing(Struct, frozen=True):

@@ -36,8 +36,8 @@ WAYS: Final = (PLAIN, FUSED, ASSEMBLY, GRAPH)
 DEPTH = 100
 """How many passages each way takes from the search."""
 
-GRAPH_OPTIONS: Final[dict[str, Any]] = {"activate_limit": 5, "contradictions": "partial", "share_text": True}
-"""Few facts, since each costs as much as half a passage; a document mentions many others without contradiction."""
+GRAPH_OPTIONS: Final[dict[str, Any]] = {"activate_limit": 3, "contradictions": "partial", "share_text": True}
+"""Few facts, since each costs nearly as much as a passage; a document mentions many others without contradiction."""
 
 _NAME_CHARS, _DIGEST_CHARS = 32, 8
 

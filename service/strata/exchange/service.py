@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import chain, islice
 from typing import IO
 from uuid import UUID
@@ -110,7 +111,7 @@ class ExchangeService:
         """
         spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115  closed by who reads it
         try:
-            async with self._database.work(tenant, snapshot=True, timeout_seconds=TIMEOUT_SECONDS) as connection:
+            async with self._snapshot(tenant) as connection:
                 context = await self._contexts.resolve(connection, tenant, ref)
                 async for piece in export_pieces(connection, tenant, context, self._texts, form):
                     spool.write(piece)
@@ -207,7 +208,7 @@ class ExchangeService:
 
         async def batch_at(number: int) -> SourceBatch:
             name = names[number]
-            async with self._database.work(tenant, snapshot=True, timeout_seconds=TIMEOUT_SECONDS) as connection:
+            async with self._snapshot(tenant) as connection:
                 states = await source_states(connection, tenant, context.context_id, self._texts, [name])
             state = states[0]
             if state.passage is None and not state.facts:
@@ -231,7 +232,7 @@ class ExchangeService:
     async def _promotable(
         self, tenant: UUID, ref: str, into: str, names: Sequence[str]
     ) -> tuple[ContextRow, ContextRow, list[AliasLine]]:
-        async with self._database.work(tenant, snapshot=True) as connection:
+        async with self._snapshot(tenant) as connection:
             context = await self._contexts.resolve(connection, tenant, ref)
             destination = await self._contexts.resolve(connection, tenant, into, pointer="/into")
             if destination.context_id == context.context_id:
@@ -247,6 +248,11 @@ class ExchangeService:
                 if name not in held:
                     raise _missing(name, number)
             return context, destination, await repository.aliases(connection, tenant, context.context_id)
+
+    def _snapshot(self, tenant: UUID) -> AbstractAsyncContextManager[Connection]:
+        # Planned without its values, a statement does not walk a context that no statistics know yet.
+        local = {"plan_cache_mode": "force_generic_plan"}
+        return self._database.work(tenant, snapshot=True, timeout_seconds=TIMEOUT_SECONDS, local=local)
 
     async def _schema(
         self, where: Transactions, record: SchemaRecord, number: int, sources: int

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from strata.knowledge.graph_write_repository import delete_graph
 from strata.knowledge.model import ContextCounts, ContextOptions, ContextRow
-from strata.lanes.lexical.repository import delete_index
+from strata.lanes.lexical.repository import delete_index, hold_merges
 from strata.lanes.vector.repository import delete_context as delete_vectors
 from strata.platform.database import Connection
 
@@ -134,10 +134,12 @@ async def update(
 async def delete(connection: Connection, tenant: UUID, context: UUID) -> bool:
     """Delete a context with all that hangs on it; False when it was gone already.
 
-    The row is held first: it waits for writers of the context, and those that come later find it
-    gone. The graph goes from the outside in, which spares a look for each of its rows. Postings and
-    vectors have no foreign key, so they are deleted by name.
+    Merges of the index are held before the row: they lock postings before segments, which the row takes
+    along. Then the row: it waits for writers of the context, and those that come later find it gone. The
+    graph goes from the outside in, which spares a look for each of its rows. Postings and vectors have no
+    foreign key, so they are deleted by name.
     """
+    await hold_merges(connection, tenant, context)
     if not await hold_alone(connection, tenant, context):
         return False
     await delete_graph(connection, tenant, context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Meta, Struct
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.evidence.model import Layer
 from strata.lookup.schemas import MAX_TOP_K, Ceiling, Lane
+from strata.mcp.plain_schema import plain_schema
 from strata.platform.problems import FieldError, invalid_fields, struct_errors
 
 T = TypeVar("T", bound=Struct)
@@ -221,15 +223,26 @@ def read_arguments(arguments: Mapping[str, Any], wanted: type[T]) -> T:
     by name: a limit with a misspelt name would otherwise be no limit.
     """
     refuse_unclean(arguments)
-    known = [field.encode_name for field in msgspec.structs.fields(wanted)]
-    for name in arguments:
-        if name not in known:
-            raise unknown_argument(f"/{escape(name)}", name, known)
+    _refuse_unknown(arguments, _schema(wanted)["properties"], "")
     try:
         return msgspec.convert(dict(arguments), wanted)
     except msgspec.ValidationError as error:
         found = list(struct_errors(dict(arguments), wanted))[:_MAX_ERRORS]
         raise invalid_fields(found or [FieldError(pointer="", detail=f"{error}.")]) from error
+
+
+@cache
+def _schema(wanted: type[Struct]) -> dict[str, Any]:
+    return plain_schema(wanted, optional_is_null=False)
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: Mapping[str, Any], pointer: str) -> None:
+    for name, value in values.items():
+        place = f"{pointer}/{escape(name)}"
+        if name not in known:
+            raise unknown_argument(place, name, list(known))
+        if isinstance(value, Mapping) and "properties" in known[name]:
+            _refuse_unknown(value, known[name]["properties"], place)
 
 
 def unknown_argument(pointer: str, name: str, known: list[str]) -> StrataError:

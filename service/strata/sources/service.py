@@ -141,7 +141,7 @@ class SourceService:
         async with self._database.work(tenant, timeout_seconds=_DELETE_TIMEOUT_SECONDS) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
             row = await self._find(connection, tenant, context, path_or_id)
-            await self._store.hold(connection, tenant, context.context_id, [row.path])
+            await self._store.hold(connection, tenant, context.context_id)
             gone = await repository.lock_ids(connection, tenant, context.context_id, [row.source_id])
             if not gone:
                 raise _not_found(path_or_id)

@@ -148,18 +148,32 @@ class Store:
         except StrataError as error:
             _log.info("ingest.statistics_skipped", code=error.code)
 
-    async def hold(
-        self, connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str] | None = None
-    ) -> None:
-        """Keep a context, and its facts where any of the paths asserts some (None: in any case), for this unit of work.
+    async def hold(self, connection: Connection, tenant: UUID, context: UUID) -> None:
+        """Keep a context and its facts for this unit of work: the first of all locks of who deletes sources.
 
-        The first of all locks of who replaces or deletes sources. Raises ``context_not_found``.
+        Raises ``context_not_found``.
         """
         await self._contexts.hold(connection, tenant, context)
-        if self._facts is not None and (
-            paths is None or await repository.asserting(connection, tenant, context, paths)
-        ):
+        if self._facts is not None:
             await self._facts.hold(connection, tenant, context)
+
+    async def _hold_asserting(
+        self, connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str]
+    ) -> Sequence[str]:
+        """Lock the paths, before them the facts where any path asserts some; return those that do.
+
+        Raises ``conflict`` where one came to between the two: to wait for the facts with paths locked
+        would be to wait in a circle with an import. A second try finds it at once.
+        """
+        await self._contexts.hold(connection, tenant, context)
+        is_held = self._facts is not None and bool(await repository.asserting(connection, tenant, context, paths))
+        if self._facts is not None and is_held:
+            await self._facts.hold(connection, tenant, context)
+        await self.lock(connection, tenant, context, paths)
+        asserting = [] if self._facts is None else await repository.asserting(connection, tenant, context, paths)
+        if asserting and not is_held:
+            raise StrataError(CONFLICT, "Facts of a source came in at the moment in which it is replaced.")
+        return asserting
 
     async def lock(self, connection: Connection, tenant: UUID, context: UUID, paths: Iterable[str]) -> None:
         """Keep the context, and all other writers of the paths out, until the unit of work ends.
@@ -172,7 +186,10 @@ class Store:
     async def remove(
         self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone], *, keeps_facts: bool = False
     ) -> None:
-        """Delete locked sources with their text, hints, postings, vectors and, unless kept, the facts they assert."""
+        """Delete locked sources with their text, hints, postings, vectors and, unless kept, the facts they assert.
+
+        Who does not keep the facts has called :meth:`hold` before anything was locked.
+        """
         if not gone:
             return
         ids, serials = [source.source_id for source in gone], [source.serial for source in gone]
@@ -181,15 +198,8 @@ class Store:
         await repository.delete_sources(connection, tenant, context, ids)
         await self._embeddings.remove(connection, tenant, context, serials)
         await self._contexts.bump_passages(connection, tenant, context)
-        if not keeps_facts:
-            await self._forget(connection, tenant, context, [source.path for source in gone])
-
-    async def _forget(self, connection: Connection, tenant: UUID, context: UUID, paths: Sequence[str]) -> None:
-        if self._facts is None or not paths:
-            return
-        asserting = await repository.asserting(connection, tenant, context, paths)
-        if asserting:
-            await self._facts.forget_sources(connection, tenant, context, asserting)
+        if not keeps_facts and self._facts is not None:
+            await self._facts.forget_sources(connection, tenant, context, [source.path for source in gone])
 
     async def replace(
         self, connection: Connection, tenant: UUID, context: UUID, batch: Batch, *, keeps_facts: bool = False
@@ -199,9 +209,11 @@ class Store:
         Locks in one order, the same for every writer: context, facts, paths, rows, segments, spaces, revision.
         """
         paths = [source.path for source in batch.built]
-        if not keeps_facts:
-            await self.hold(connection, tenant, context, paths)
-        await self.lock(connection, tenant, context, paths)
+        asserting: Sequence[str] = []
+        if keeps_facts:
+            await self.lock(connection, tenant, context, paths)
+        else:
+            asserting = await self._hold_asserting(connection, tenant, context, paths)
         known = await repository.lock_known(connection, tenant, context, paths)
         fresh = [number for number, source in enumerate(batch.built) if not _is_same(source, known.get(source.path))]
         same = [
@@ -235,9 +247,9 @@ class Store:
         await self._embeddings.enqueue(connection, tenant, context, passages, carried)
         languages = {item.source.analysed_as for item in placed}
         await self._contexts.bump_passages(connection, tenant, context, sorted(languages))
-        if not keeps_facts:
-            changed = [item.source.path for item in placed if item.source.path in known]
-            await self._forget(connection, tenant, context, changed)
+        changed = {item.source.path for item in placed} & known.keys()
+        if self._facts is not None and changed.intersection(asserting):
+            await self._facts.forget_sources(connection, tenant, context, sorted(changed.intersection(asserting)))
         return Written([(item, revisions[item.source_id]) for item in placed], same)
 
 

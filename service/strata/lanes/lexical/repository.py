@@ -262,6 +262,16 @@ async def claim_merge(connection: Connection, tenant: UUID, context: UUID) -> bo
     return claimed
 
 
+async def hold_merges(connection: Connection, tenant: UUID, context: UUID) -> None:
+    """Wait for a merge of the context to end, and keep others out until the unit of work ends."""
+    await connection.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1::text || '/' || $2::text, $3))",
+        str(tenant),
+        str(context),
+        _MERGE_LOCK,
+    )
+
+
 async def drop_postings(connection: Connection, tenant: UUID, context: UUID, segment_ids: Sequence[int]) -> None:
     """Delete the postings of segments that a merge replaces."""
     await connection.execute(
@@ -308,8 +318,8 @@ async def drop_segments(connection: Connection, tenant: UUID, context: UUID, seg
 async def delete_index(connection: Connection, tenant: UUID, context: UUID) -> None:
     """Delete the whole lexical index of a context.
 
-    After the deletion of the context's row in the same unit of work, so that a merge or an ingest under way has
-    ended and nothing is left behind.
+    After :func:`hold_merges` and the deletion of the context's row in the same unit of work, so that a merge or
+    an ingest under way has ended and nothing is left behind.
     """
     await connection.execute("DELETE FROM lexical_posting WHERE tenant_id = $1 AND context_id = $2", tenant, context)
     await connection.execute("DELETE FROM lexical_segment WHERE tenant_id = $1 AND context_id = $2", tenant, context)
