@@ -21,7 +21,7 @@ from strata.platform.dsn import with_database
 
 STRATA = str(Path(sys.executable).with_name("strata"))
 REPORT = "The Aomine brewery appointed Ms Takase as master brewer.\n\nShe follows Mr Aoyama. 青峰酒造 🍶"
-MANY = 200
+MANY = 150
 
 pytestmark = pytest.mark.database
 
@@ -110,6 +110,10 @@ def addresses(server_dsn, template):
     asyncio.run(_execute(maintenance, *(f"DROP DATABASE {name} WITH (FORCE)" for name in names)))
 
 
+def contexts(address):
+    return {row[0] for row in asyncio.run(_execute(address, "SELECT name FROM context"))}
+
+
 @pytest.fixture(scope="module")
 def strata(home, addresses):
     return Command(home, addresses[0])
@@ -125,10 +129,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def press(strata, folder):
+def press(strata, addresses, folder):
     """A context that the folder's streams have made; gives its export."""
     dry = strata.document("import", folder, "--dry-run")
-    assert "context_not_found" in strata.refused("export", "press")
+    assert contexts(addresses[0]) == set()
     assert strata.document("import", folder) == dry
     names = [batch["source"] for batch in dry["batches"]]
     assert names == ["report.txt", "letter.txt", "minutes.txt"]
@@ -150,18 +154,10 @@ def test_a_folder_is_imported_by_path_and_a_dry_run_of_it_leaves_nothing(press):
     assert REPORT in [record.get("passage") for record in records(press)]
 
 
-def test_files_are_one_stream_told_in_words(strata, folder, press):
-    out, error = strata("import", folder / "c.jsonl", folder / "a.jsonl", "--no-embed")
-    first, second = out.decode().splitlines()
-    assert first == "imported 2 sources, 3 facts, 1 text"
-    assert second.startswith("1 fact kept without the paragraph")
-    assert error == ""
-
-
-def test_progress_goes_to_standard_error_alone(strata, folder, press):
+def test_several_files_are_one_stream_whose_progress_goes_to_standard_error_alone(strata, folder, press):
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [STRATA, "import", str(folder / "b"), "--json"],
+        [STRATA, "import", str(folder / "c.jsonl"), str(folder / "b"), "--no-embed", "--json"],
         env=strata.environ | {"TERM": "xterm"},
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -176,7 +172,7 @@ def test_progress_goes_to_standard_error_alone(strata, folder, press):
     os.close(ours)
     assert running.returncode == ExitCode.OK
     assert b"import" in shown
-    assert [batch["source"] for batch in json.loads(out)["batches"]] == ["letter.txt"]
+    assert [batch["source"] for batch in json.loads(out)["batches"]] == ["minutes.txt", "letter.txt"]
 
 
 def test_an_export_piped_into_another_database_exports_the_same_bytes(strata, addresses, press, tmp_path):
@@ -199,20 +195,19 @@ def test_the_form_by_id_imports_back_to_the_same_state(strata, press):
     assert strata("export", "press")[0] == press
 
 
-def test_a_source_in_two_files_is_refused_with_both_places(strata, tmp_path):
+def test_a_source_in_two_files_is_refused_with_both_places(strata, addresses, tmp_path):
     (tmp_path / "1.jsonl").write_bytes(stream(source("one", "twice"), says("a", "l", "b")))
     (tmp_path / "2.jsonl").write_bytes(b"\n" + stream(source("one", "twice")))
     line = strata.refused("import", tmp_path)
     assert line.startswith(f"error[invalid_request]: {tmp_path}/2.jsonl: line 2: ")
     assert f"{tmp_path}/1.jsonl line 1" in line
-    assert "context_not_found" in strata.refused("export", "twice")
+    assert "twice" not in contexts(addresses[0])
 
 
 @pytest.mark.parametrize(
     ("words", "given", "said"),
     [
         (("import", "-"), stream(source("x")) + b'{"subject": "a", "lable": 1}\n', "standard input: line 2: "),
-        (("import", "-"), b"", "standard input: line 1: "),
         (("import", "{}"), b"", "holds no .jsonl or .ndjson files"),
         (("import", "{}/missing.jsonl"), b"", "There is no "),
         (("import", "-"), stream({"taguru_batch": 1, "context": "nowhere", "source": "x"}), "context_not_found"),
@@ -225,20 +220,17 @@ def test_what_cannot_be_begun_is_exit_code_2(strata, tmp_path, words, given, sai
     assert said in line
 
 
-def test_a_conflict_is_exit_code_1_what_came_before_it_stands_and_the_mended_stream_is_exact(strata, tmp_path):
-    good = stream(source("one", "mended"), says("a", "l", "b")), stream(source("two", "mended"), says("b", "l", "c"))
+def test_a_conflict_is_exit_code_1_and_what_came_before_it_stands(strata, tmp_path):
     path = tmp_path / "stream.jsonl"
-    bad = stream({"alias": "bee", "canonical": "nothing", "kind": "concept"})
-    path.write_bytes(good[0] + good[1] + bad)
+    alias = {"alias": "bee", "canonical": "nothing", "kind": "concept"}
+    path.write_bytes(
+        stream(source("one", "mended"), says("a", "l", "b"), source("two", "mended"), says("b", "l", "c"), alias)
+    )
     dry = strata.refused("import", path, "--dry-run", code=ExitCode.FAILED)
     assert dry.startswith(f"error[conflict]: {path}: line 3: Source 2 of 2 was refused, nothing was written.")
     line = strata.refused("import", path, code=ExitCode.FAILED)
     assert line.startswith(f"error[conflict]: {path}: line 3: Source 2 of 2 was refused, 1 before it stand")
     assert names_of(strata("export", "mended")[0]) == ["one"]
-    path.write_bytes(good[0] + good[1] + bad.replace(b"nothing", b"c"))
-    strata("import", path)
-    found = records(strata("export", "mended")[0])
-    assert [record["subject"] for record in found if "subject" in record] == ["a", "b"]
 
 
 def test_a_strict_schema_refuses_with_exit_code_1(strata):
@@ -247,8 +239,9 @@ def test_a_strict_schema_refuses_with_exit_code_1(strata):
     strata("import", "-", given=stream(source("one", "strict"), says("a", "l", "b"), schema | {"relations": relations}))
     given = stream(source("two", "strict"), says("a", "l", "c"), source("three", "strict"), says("a", "other", "c"))
     line = strata.refused("import", "-", code=ExitCode.FAILED, given=given)
-    assert line.startswith("error[schema_violation]: standard input: line 3: Source 2 of 2 was refused")
-    assert names_of(strata("export", "strict")[0]) == ["one", "two"]
+    assert line.startswith(
+        "error[schema_violation]: standard input: line 3: Source 2 of 2 was refused, 1 before it stand"
+    )
 
 
 def test_an_output_file_is_replaced_whole_or_not_at_all(strata, press, tmp_path):
@@ -308,7 +301,7 @@ async def _stored(address, context, wanted):
         await connection.close()
 
 
-def test_communities_are_listed_without_writing_and_built_to_be_searched(strata, press):
+def test_communities_are_listed_without_writing_and_built_to_be_searched(strata, addresses, press):
     listed = strata.document("communities", "list", "press")
     assert listed["context"] == "press"
     members = [{member["name"] for member in one["members"]} for one in listed["communities"]]
@@ -316,11 +309,10 @@ def test_communities_are_listed_without_writing_and_built_to_be_searched(strata,
     table = strata("communities", "list", "press")[0].decode().splitlines()
     assert table[0].split()[:2] == ["COMMUNITY", "CONCEPTS"]
     assert [line.split()[:2] for line in table[1:]] == [["L0-0", "2"], ["L0-1", "2"]]
-    assert "context_not_found" in strata.refused("export", "press::communities")
+    assert "press::communities" not in contexts(addresses[0])
     out, _ = strata("communities", "build", "press")
     assert out == b"press::communities: 2 communities on 1 level\n"
     again = strata.document("communities", "build", "press")
     assert again == {"derived": "press::communities", "communities": 2, "levels": 1, "removed": 0}
     built, _ = strata("export", "press::communities")
-    assert "community:L0-0" in names_of(built)
-    assert strata("export", "press")[0] == press
+    assert {"community:L0-0", "community:L0-1"} <= set(names_of(built))

@@ -410,7 +410,8 @@ async def test_the_row_of_a_package_says_what_became_of_every_candidate(api, dsn
     arguments, details = json.loads(row["arguments"]), json.loads(row["details"])
     # A limit of zero is a wish, not an absence.
     assert arguments["search_limit"] == 0
-    assert (arguments["context"], arguments["query"]) == ("kb", ASKED["text_fallback_query"])
+    asked = f"{ASKED['text_fallback_query']}; labels: {', '.join(ASKED['labels'])}"
+    assert (arguments["context"], arguments["query"]) == ("kb", asked)
     assert details["budget"]["tokensUsed"] == package["budget"]["tokens_used"]
     assert details["lanes"]["passages"]["reason"] == package["plan"]["lanes"]["passages"]["reason"]
     keys = [block["sourceKey"] for block in details["evidenceBlocks"]]

@@ -243,6 +243,7 @@ class Nominator:
                 tags=request.tags,
                 since=request.since,
                 until=request.until,
+                expand=request.expand,
             ),
             question,
         )

@@ -43,7 +43,8 @@ class EvidenceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     From ``contexts`` on, each field is an addition whose default leaves the package as it is without:
     ``contexts`` and ``groups`` widen the call; ``tags`` (any of them), ``since`` and ``until`` (epoch
-    seconds, half open, over the date of a source) restrict the sources; ``anchor_floor`` makes every
+    seconds, half open, over the date of a source) restrict the sources; ``expand`` searches once more with
+    the opening of a best passage that stands out added to the question; ``anchor_floor`` makes every
     candidate of a cue from that score on an anchor, and reports them; ``object_facts`` also takes facts
     whose object is an anchor; ``share_text`` never pays a paragraph twice; ``contradictions: "partial"``
     groups only labels that take one object, and admits a group in part where it does not fit whole;
@@ -70,6 +71,7 @@ class EvidenceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: list[str] = []
     since: Epoch | None = None
     until: Epoch | None = None
+    expand: bool = False
     anchor_floor: Share | None = None
     object_facts: bool = False
     share_text: bool = False

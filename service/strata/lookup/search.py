@@ -50,6 +50,7 @@ class PassageQuery:
     since: int | None = None
     until: int | None = None
     paths: Sequence[str] = ()
+    expand: bool = False
 
     @property
     def is_filtered(self) -> bool:
@@ -175,7 +176,8 @@ class SearchService:
         text = cleaned(query.text)
         if not text or query.limit <= 0:
             return Ranked()
-        request = LookupRequest(query=text, context=str(context.context_id), lanes=[Lane.LEXICAL, Lane.VECTOR])
+        lanes = [Lane.LEXICAL, Lane.VECTOR, *((Lane.HOP,) if query.expand else ())]
+        request = LookupRequest(query=text, context=str(context.context_id), lanes=lanes)
         plan = replace(plan_lookup(request), source_filter=query.source_filter)
         deep = max(depth, _LEAST_DEPTH, _DEPTH_FACTOR * query.limit)
         gatherer = self._engine.gatherer(tenant, plan, question, {}, deep)

@@ -126,6 +126,9 @@ class AssembleArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tags: Annotated[list[str] | None, Meta(description="Only sources that carry one of these tags.")] = None
     since: Since = None
     until: Until = None
+    expand: Annotated[
+        bool | None, Meta(description="Search once more with the opening of the best passage. Default false.")
+    ] = None
     anchor_floor: Annotated[
         Floor | None, Meta(description="Start from every concept that resolves with this score, and report them.")
     ] = None
