@@ -6,7 +6,7 @@ import msgspec
 
 from embedding_support import WordEmbedders
 from evaluate_support import JUDGED, write_set
-from strata.evaluate.packages import ASSEMBLY, FUSED, GRAPH, PLAIN, PackageMeasure
+from strata.evaluate.packages import ASSEMBLY, FUSED, GRAPH, GRAPH_HOP, HOP, PLAIN, PackageMeasure
 from strata.platform.ids import DEFAULT_TENANT
 from strata.services import compose
 
@@ -63,4 +63,4 @@ async def test_with_vectors_plain_search_stays_one_of_words(settings, database, 
     finally:
         await words.close()
         await services.close()
-    assert list(found.shares) == [PLAIN, FUSED, ASSEMBLY, GRAPH]
+    assert list(found.shares) == [PLAIN, FUSED, ASSEMBLY, HOP, GRAPH, GRAPH_HOP]

@@ -647,3 +647,23 @@ async def test_a_deleted_source_is_in_no_package_a_moment_later(api):
         assert {object_ for _, _, object_ in triples(package)} == left
         assert source not in {name for name, _ in passages(package)}
         assert source not in {entry["source"] for entry in package["citations"]}
+
+
+async def test_what_a_schema_says_of_a_label_counts_more_than_how_it_is_used(api):
+    path = await api.context("many")
+    facts = [fact("shop", label, value) for label in ("sells", "owner") for value in ("ada", "bob")]
+    await api.send("POST", f"{path}/associations", facts)
+
+    async def disagreeing():
+        package = await api.evidence("many", "shop", contradictions="partial")
+        return {item["association"]["label"] for item in package["items"] if item.get("contradicts")}
+
+    # Every subject has two objects under both labels: by use, neither takes one.
+    assert await disagreeing() == set()
+    relations = {"owner": {"domain": [], "range": [], "cardinality": "one"}}
+    document = {"schema": 1, "mode": "warn", "closed_labels": False, "types": {}, "relations": relations}
+    installed = await api.send("PUT", f"{path}/schema", document)
+    assert installed["relations"] == relations
+    assert await disagreeing() == {"owner"}
+    exported = (await api.http.get(f"{path}/export")).text
+    assert '"cardinality":"one"' in exported

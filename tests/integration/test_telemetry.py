@@ -374,7 +374,10 @@ def _names_in_code():
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in {"span", "_timed"} and isinstance(node.args[0].value, str):
                 spans.add(node.args[0].value)
-            if name in {"seconds", "create_counter", "create_histogram", "create_gauge"} and path.name == "telemetry.py":
+            if (
+                name in {"seconds", "create_counter", "create_histogram", "create_gauge"}
+                and path.name == "telemetry.py"
+            ):
                 metrics.add(node.args[0].value)
     return spans, metrics
 

@@ -156,7 +156,7 @@ def planned(aliases, spelled=(), canonical=(), names=None):
     issues = Issues()
     rows = [AliasRow(alias, name, Namespace.CONCEPT) for alias, name in aliases]
     plan = plan_aliases(issues, rows, dict(spelled), dict(canonical), names or Names({}, {}))
-    return plan.rows, [issue.kind for issue in issues.first]
+    return plan, [issue.kind for issue in issues.first]
 
 
 def test_aliases_are_planned_in_their_order():

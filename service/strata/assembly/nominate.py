@@ -68,7 +68,7 @@ class Nominations:
     """What the lanes brought over all contexts of a call.
 
     ``texts`` holds the paragraphs that can be cited; ``tendencies`` tells of a label how often its subjects
-    have one object, in the context that uses it most so.
+    have one object, in the context that uses it most so; 0 or 1 where a schema document says it.
     """
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -226,8 +226,10 @@ class Nominator:
                     payload=fact,
                 )
             )
+        document = await self._graph.document(connection, tenant, row.context_id)
         for label in {fact.label for fact in facts.values()}:
-            tendency = match.functional_tendency(reading.graph, label)
+            said = document.is_functional(label) if document else None
+            tendency = match.functional_tendency(reading.graph, label) if said is None else float(said)
             self.found.tendencies[label] = max(tendency, self.found.tendencies.get(label, 0.0))
 
     async def _passages(self, connection: Connection, tenant: UUID, row: ContextRow, question: Question) -> None:

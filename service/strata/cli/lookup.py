@@ -51,12 +51,15 @@ def lookup(
     ] = None,
     lane: Annotated[
         list[str] | None,
-        typer.Option(metavar="LANE", help="hints, lexical (by words) or vector (by meaning); default all; may repeat."),
+        typer.Option(metavar="LANE", help="hints, lexical, vector, hop or graph; default all but hop; may repeat."),
     ] = None,
     content: Annotated[bool, typer.Option("--content", help="Whole passages instead of previews.")] = False,
     max_items: Annotated[int | None, typer.Option(help="Budget: blocks at most.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Budget: bytes of evidence at most.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Budget: tokens of evidence at most (estimated).")] = None,
+    reserve_tokens: Annotated[
+        int | None, typer.Option(help="Budget: tokens of --max-tokens to leave free for the answer.")
+    ] = None,
     session: Annotated[str | None, typer.Option(help="Session id for the record.")] = None,
     agent: Annotated[str | None, typer.Option(help="Agent id for the record.")] = None,
     form: Annotated[str, typer.Option("--format", help="text, json, or markdown as agents read it.")] = "text",
@@ -77,7 +80,14 @@ def lookup(
             "category": category or None,
             "filters": _filters(sources=source, tags=tag, since=since, until=until, language=language),
             "topK": top_k,
-            "budget": _present({"maxItems": max_items, "maxBytes": max_bytes, "maxTokens": max_tokens}),
+            "budget": _present(
+                {
+                    "maxItems": max_items,
+                    "maxBytes": max_bytes,
+                    "maxTokens": max_tokens,
+                    "reserveTokens": reserve_tokens,
+                }
+            ),
             "layers": [name.upper() for name in layer] if layer else None,
             "lanes": lane or None,
             "content": content or None,

@@ -31,13 +31,23 @@ from strata.providers.embeddings.embedders import Embedders
 from strata.traces.schemas import Surface
 
 PLAIN, FUSED, ASSEMBLY, GRAPH = "plain top-k", "fused top-k", "assembly", "assembly with graph"
-WAYS: Final = (PLAIN, FUSED, ASSEMBLY, GRAPH)
+HOP, GRAPH_HOP = "assembly, second hop", "assembly with graph, second hop"
+WAYS: Final = (PLAIN, FUSED, ASSEMBLY, HOP, GRAPH, GRAPH_HOP)
+NEED_VECTORS: Final = frozenset({FUSED, HOP, GRAPH_HOP})
 
 DEPTH = 100
 """How many passages each way takes from the search."""
 
 GRAPH_OPTIONS: Final[dict[str, Any]] = {"activate_limit": 3, "contradictions": "partial", "share_text": True}
 """Few facts, since each costs nearly as much as a passage; a document mentions many others without contradiction."""
+
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    ASSEMBLY: {},
+    HOP: {"expand": True},
+    GRAPH: GRAPH_OPTIONS,
+    GRAPH_HOP: {"expand": True, **GRAPH_OPTIONS},
+}
+"""What each way of assembly asks for beside question, depth and budget."""
 
 _NAME_CHARS, _DIGEST_CHARS = 32, 8
 
@@ -92,7 +102,7 @@ class PackageMeasure:
         context, has_vectors = await self._filled(
             tenant, judged, await asyncio.to_thread(linked, documents, titles), progress
         )
-        ways = [way for way in WAYS if has_vectors or way != FUSED]
+        ways = [way for way in WAYS if has_vectors or way not in NEED_VECTORS]
         inside = {way: dict.fromkeys(budgets, 0) for way in ways}
         for number, query in enumerate(judged.queries, 1):
             gold, cues = judged.gold(query), titles.in_question(question(query))
@@ -136,11 +146,11 @@ class PackageMeasure:
             kept, _ = admitted(hits, context, Budget(max_tokens=max_tokens))
             return frozenset(hit.source for hit in kept)
         request = EvidenceRequest(
-            origins=list(cues) if way == GRAPH else [],
+            origins=list(cues) if way in (GRAPH, GRAPH_HOP) else [],
             text_fallback_query=question(query),
             search_limit=DEPTH,
             budget=BudgetIn(max_tokens=max_tokens),
-            **(GRAPH_OPTIONS if way == GRAPH else {}),
+            **OPTIONS[way],
         )
         caller = AssemblyCaller(Surface.CLI, agent_id=AGENT)
         return whole_sources(await self._assembly.assemble(tenant, context, request, caller))

@@ -86,6 +86,12 @@ async def source_states(
     """Return sources with their texts and what they state, in the order of the names."""
     dumped = await texts.dump(connection, tenant, context_id, names)
     facts = await repository.facts(connection, tenant, context_id, names)
+    return await asyncio.to_thread(_states, names, dumped, facts)
+
+
+def _states(
+    names: Sequence[str], dumped: Mapping[str, TextDump], facts: Mapping[str, Sequence[Fact]]
+) -> list[SourceState]:
     return [_state(name, dumped.get(name), facts.get(name, ())) for name in names]
 
 
@@ -146,7 +152,7 @@ def _schema_record(mode: str, document: Mapping[str, Any], context: ContextRow, 
         closed_labels=bool(document.get("closed_labels", False)),
         types={name: TypeRule(tuple(rule["is_a"])) for name, rule in document.get("types", {}).items()},
         relations={
-            name: RelationRule(tuple(rule["domain"]), tuple(rule["range"]))
+            name: RelationRule(tuple(rule["domain"]), tuple(rule["range"]), rule.get("cardinality"))
             for name, rule in document.get("relations", {}).items()
         },
     )

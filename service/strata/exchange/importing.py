@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from strata.errors import CONTEXT_EXISTS, CONTEXT_NOT_FOUND, StrataError
 from strata.exchange import repository

@@ -12,6 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from strata.graph.schema import Cardinality
+
 REVISION = "2026-10-01"
 UNSOURCED_SOURCE = "export:unsourced"
 EMPTY_SOURCE = "export:empty"
@@ -141,11 +143,12 @@ class TypeRule(Struct, frozen=True):
     is_a: tuple[str, ...]
 
 
-class RelationRule(Struct, frozen=True):
-    """The types that the subject and the object of a label may have."""
+class RelationRule(Struct, frozen=True, omit_defaults=True):
+    """The types that the subject and the object of a label may have, and how many objects a subject has."""
 
     domain: tuple[str, ...]
     range: tuple[str, ...]
+    cardinality: Cardinality | None = None
 
 
 class SchemaRecord(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -40,8 +41,10 @@ async def insert_context(
     return row is not None
 
 
-async def facts(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[str]) -> dict[str, list[Fact]]:
-    """Return what sources state, under their names; the empty name is that of what none states."""
+async def facts(
+    connection: Connection, tenant: UUID, context: UUID, sources: Sequence[str]
+) -> Mapping[str, Sequence[Fact]]:
+    """Return what sources state by subject, label and object, under their names; the empty one is that of no source."""
     rows = await connection.fetch(
         """
         SELECT a.source, subject.name, label.name, object.name, a.weight, a.count, a.paragraph, a.valid_from,
@@ -53,11 +56,16 @@ async def facts(connection: Connection, tenant: UUID, context: UUID, sources: Se
         JOIN label ON label.tenant_id = $1 AND label.context_id = $2 AND label.label_id = e.label_id
         JOIN concept object ON object.tenant_id = $1 AND object.context_id = $2 AND object.concept_id = e.object_id
         WHERE a.tenant_id = $1 AND a.context_id = $2 AND a.source = ANY($3)
+        ORDER BY 2, 3, 4
         """,
         tenant,
         context,
         list(sources),
     )
+    return await asyncio.to_thread(_by_source, rows)
+
+
+def _by_source(rows: Sequence[Any]) -> dict[str, list[Fact]]:
     found: dict[str, list[Fact]] = {}
     for row in rows:
         found.setdefault(row[0], []).append(Fact(*row[1:]))

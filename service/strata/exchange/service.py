@@ -14,7 +14,7 @@ from msgspec import UNSET, to_builtins
 
 from strata.errors import INVALID_REQUEST, OVER_LIMIT, SOURCE_NOT_FOUND, StrataError
 from strata.exchange import repository
-from strata.exchange.dump import dump_group
+from strata.exchange.dump import SourceState, dump_group
 from strata.exchange.exporting import batch_of, export_pieces, source_states
 from strata.exchange.importing import SourceApplied, SourceImporter, text_of
 from strata.exchange.records import AliasLine, Form, GroupRecord, SchemaRecord, SourceBatch, Stream
@@ -114,7 +114,7 @@ class ExchangeService:
             async with self._snapshot(tenant) as connection:
                 context = await self._contexts.resolve(connection, tenant, ref)
                 async for piece in export_pieces(connection, tenant, context, self._texts, form):
-                    spool.write(piece)
+                    await asyncio.to_thread(spool.write, piece)
             spool.seek(0)
         except BaseException:
             spool.close()
@@ -213,12 +213,10 @@ class ExchangeService:
             state = states[0]
             if state.passage is None and not state.facts:
                 raise _missing(name, number)
-            for fact in state.facts:
-                vocabulary["concept"].update((fact.subject, fact.object))
-                vocabulary["label"].add(fact.label)
+            await asyncio.to_thread(_note_names, vocabulary, state)
             if number + 1 == len(names):
                 carried.extend(line for line in aliases if line.canonical in vocabulary[line.kind])
-            return batch_of(state, destination.name, carried)
+            return await asyncio.to_thread(batch_of, state, destination.name, carried)
 
         async with transactions(self._database, tenant, is_dry=dry_run) as where:
             applied = await apply_sources(self._importer, where, len(names), batch_at)
@@ -288,6 +286,12 @@ class ExchangeService:
             )
             for record, outcome in zip(stream.groups, outcomes, strict=True)
         ]
+
+
+def _note_names(vocabulary: Mapping[str, set[str]], state: SourceState) -> None:
+    for fact in state.facts:
+        vocabulary["concept"].update((fact.subject, fact.object))
+        vocabulary["label"].add(fact.label)
 
 
 def _missing(name: str, number: int) -> StrataError:

@@ -41,6 +41,7 @@ from strata.exchange.records import (
     SourceBatch,
     TypeRule,
 )
+from strata.graph.schema import CARDINALITIES, Cardinality
 
 _CREATE = ("description", "pinned", "dice_floor", "semantic_floor")
 _SCHEMA = ("mode", "closed_labels", "types", "relations")
@@ -155,8 +156,9 @@ def _type_rule(fields: Fields) -> TypeRule:
 
 
 def _relation_rule(fields: Fields) -> RelationRule:
-    only(fields, ("domain", "range"))
-    return RelationRule(_names(fields, "domain"), _names(fields, "range"))
+    only(fields, ("domain", "range", "cardinality"))
+    said = None if fields.get("cardinality") is None else one_of(fields, "cardinality", CARDINALITIES)
+    return RelationRule(_names(fields, "domain"), _names(fields, "range"), cast("Cardinality | None", said))
 
 
 def _names(fields: Fields, key: str) -> tuple[str, ...]:

@@ -17,6 +17,9 @@ MAX_SIDE_TYPES = 64
 MAX_DEPTH = 8
 MODES = ("off", "warn", "strict")
 
+Cardinality = Literal["one", "many"]
+CARDINALITIES: tuple[Cardinality, ...] = ("one", "many")
+
 Mode = Literal["off", "warn", "strict"]
 IssueKind = Literal[
     "missing", "type", "empty", "too_long", "range", "over_limit", "unknown_reference", "conflict", "domain"
@@ -43,10 +46,19 @@ class SchemaInvalid(ValueError):  # noqa: N818 - it says what is so, as the othe
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """The types a label's subject (``domain``) and object (``range``) may have; an empty side takes any."""
+    """The types a label's subject (``domain``) and object (``range``) may have; an empty side takes any.
+
+    ``cardinality`` says whether a subject has one object under the label or many, None where nobody said.
+    """
 
     domain: tuple[str, ...]
     range: tuple[str, ...]
+    cardinality: Cardinality | None = None
+
+    def record(self) -> dict[str, object]:
+        """Give the relation as JSON values."""
+        said = {} if self.cardinality is None else {"cardinality": self.cardinality}
+        return {"domain": list(self.domain), "range": list(self.range), **said}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +77,13 @@ class SchemaDocument:
             "mode": self.mode,
             "closed_labels": self.closed_labels,
             "types": {name: {"is_a": list(parents)} for name, parents in self.types.items()},
-            "relations": {
-                label: {"domain": list(relation.domain), "range": list(relation.range)}
-                for label, relation in self.relations.items()
-            },
+            "relations": {label: relation.record() for label, relation in self.relations.items()},
         }
+
+    def is_functional(self, label: str) -> bool | None:
+        """Tell whether a subject has one object under a label; None where the document does not say."""
+        relation = self.relations.get(label)
+        return None if relation is None or relation.cardinality is None else relation.cardinality == "one"
 
     def supertypes(self, name: str) -> frozenset[str]:
         """Give a type and all it is, however far up."""
@@ -112,9 +126,13 @@ def parse(fields: Mapping[str, object]) -> SchemaDocument:
         for name, path, sides in reader.entries("types", fields.get("types", {}), MAX_TYPES, ("is_a",))
     }
     relations = {
-        label: Relation(*(reader.names(f"{path}.{side}", sides[side]) for side in ("domain", "range")))
+        label: Relation(
+            domain=reader.names(f"{path}.domain", sides["domain"]),
+            range=reader.names(f"{path}.range", sides["range"]),
+            cardinality=reader.cardinality(f"{path}.cardinality", sides.get("cardinality")),
+        )
         for label, path, sides in reader.entries(
-            "relations", fields.get("relations", {}), MAX_RELATIONS, ("domain", "range")
+            "relations", fields.get("relations", {}), MAX_RELATIONS, ("domain", "range"), ("cardinality",)
         )
     }
     if HIDDEN_LABEL in relations:
@@ -143,9 +161,12 @@ class _Reader:
         self.issues.append(Issue(path, kind, expected, actual))
 
     def entries(
-        self, path: str, value: object, most: int, sides: tuple[str, ...]
+        self, path: str, value: object, most: int, sides: tuple[str, ...], more: tuple[str, ...] = ()
     ) -> list[tuple[str, str, Mapping[str, object]]]:
-        """List the usable entries of a mapping of names: each with its path and the sides it has."""
+        """List the usable entries of a mapping of names: each with its path and the sides it has.
+
+        What is in ``more`` may be there too.
+        """
         if not isinstance(value, Mapping):
             self.add(path, "type", "an object", _shown(value))
             return []
@@ -160,13 +181,21 @@ class _Reader:
             if not isinstance(entry, Mapping):
                 self.add(own, "type", "an object", _shown(entry))
                 continue
-            for extra in entry.keys() - set(sides):
-                self.add(f"{own}.{extra}", "unknown_reference", f"one of {', '.join(sides)}", f"'{extra}'")
+            for extra in entry.keys() - {*sides, *more}:
+                self.add(f"{own}.{extra}", "unknown_reference", f"one of {', '.join((*sides, *more))}", f"'{extra}'")
             for side in sides:
                 if side not in entry:
                     self.add(f"{own}.{side}", "missing", "a list of types", "nothing")
-            usable.append((name, own, {side: entry.get(side, []) for side in sides}))
+            given = {name: entry[name] for name in more if name in entry}
+            usable.append((name, own, {side: entry.get(side, []) for side in sides} | given))
         return usable
+
+    def cardinality(self, path: str, value: object) -> Cardinality | None:
+        """Read how many objects a subject has under a label."""
+        if value is None or value in CARDINALITIES:
+            return value
+        self.add(path, "range", f"one of {', '.join(CARDINALITIES)}", _shown(value))
+        return None
 
     def names(self, path: str, value: object) -> tuple[str, ...]:
         """Read a list of type names."""

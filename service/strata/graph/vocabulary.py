@@ -220,5 +220,5 @@ class Vocabulary:
     @property
     def footprint_bytes(self) -> int:
         """Bytes of the names and aliases as UTF-8, and of the ids."""
-        text = sum(len(name.encode("utf-8", "surrogatepass")) for name in (*self.names, *self.aliases))
-        return text + self.ids.nbytes
+        text = "".join(self.names), "".join(self.aliases)
+        return sum(len(part.encode("utf-8", "surrogatepass")) for part in text) + self.ids.nbytes

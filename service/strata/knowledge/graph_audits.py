@@ -118,7 +118,7 @@ class GraphAudits(GraphBase):
     ) -> ConsolidationAuditOut:
         graph, size = reading.graph, reading.graph.edge_count
         rows = await repository.every_attribution(reading.connection, reading.tenant, reading.row.context_id)
-        stated = audit.Attributions(graph, rows)
+        stated = audit.Attributions(graph, await away(size, rows.rows))
         merge: MergeSection | UnsetType = UNSET
         contradiction: ContradictionSection | UnsetType = UNSET
         stale: StalenessSection | UnsetType = UNSET

@@ -58,9 +58,11 @@ class GraphChanges(GraphBase):
     ) -> dict[UUID, ContextStatsOut]:
         """Return what the graphs of contexts hold, in a unit of work of its own; counted once for each revision."""
         keys = {row.context_id: (tenant, row.context_id, row.graph_revision, row.passages_revision) for row in rows}
-        missing = [context for context, key in keys.items() if key not in self._stats]
-        fresh = await stats_repository.stats(connection, tenant, missing) if missing else {}
-        found = {context: fresh.get(context) or self._stats[key] for context, key in keys.items()}
+        # Taken before anything is awaited: what is counted meanwhile may take the place of these.
+        found = {context: self._stats[key] for context, key in keys.items() if key in self._stats}
+        missing = [context for context in keys if context not in found]
+        if missing:
+            found.update(await stats_repository.stats(connection, tenant, missing))
         self._stats.update((keys[context], stats) for context, stats in found.items())
         while len(self._stats) > _STATS_KEPT:
             self._stats.popitem(last=False)

@@ -149,30 +149,24 @@ def check_loops(issues: Issues, assertions: Sequence[Assertion], concepts: Names
             )
 
 
-@dataclass(slots=True)
-class AliasPlan:
-    """Aliases to be written: what each leads to. One that is there already, or is its own name, needs no row."""
-
-    rows: dict[str, Token] = field(default_factory=dict)
-
-
 def plan_aliases(
     issues: Issues,
     aliases: Sequence[AliasRow],
     spelled: dict[str, int | None],
     canonical: dict[str, Token | None],
     names: Names,
-) -> AliasPlan:
+) -> dict[str, Token]:
     """Decide what the aliases of one namespace lead to, noting those that cannot be.
 
-    ``spelled`` says what an alias's own spelling, exactly, names already; ``canonical`` what each
-    target is. A target may be an alias that stands before it in the request.
+    One that is there already, or is its own name, needs no row. ``spelled`` says what an alias's own
+    spelling, exactly, names already; ``canonical`` what each target is. A target may be an alias that
+    stands before it in the request.
     """
-    plan = AliasPlan()
+    rows: dict[str, Token] = {}
     reserved = {token for token in (HIDDEN_LABEL, canonical.get(HIDDEN_LABEL), names.tokens.get(HIDDEN_LABEL)) if token}
     for row in aliases:
         path = alias_path(row)
-        target = plan.rows.get(row.canonical, canonical.get(row.canonical))
+        target = rows.get(row.canonical, canonical.get(row.canonical))
         if row.kind == Namespace.LABEL and (HIDDEN_LABEL in {row.alias, row.canonical} or target in reserved):
             issues.add(path, "conflict", f"no alias of the reserved label '{HIDDEN_LABEL}'", f"'{row.canonical}'")
             continue
@@ -180,11 +174,11 @@ def plan_aliases(
             expected = f"'{row.canonical}' already interned as a concept or label this batch's associations use"
             issues.add(path, "unknown_reference", expected, "not present in this request")
             continue
-        named = plan.rows.get(row.alias, spelled.get(row.alias))
+        named = rows.get(row.alias, spelled.get(row.alias))
         if named is None:
             named = names.tokens.get(row.alias)
         if named is None:
-            plan.rows[row.alias] = target
+            rows[row.alias] = target
         elif named != target:
             issues.add(path, "conflict", f"a spelling that names nothing but '{row.canonical}'", "it names another")
-    return plan
+    return rows

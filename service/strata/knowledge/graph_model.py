@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from strata.graph.vocabulary import Namespace
 from strata.knowledge.graph_schemas import IssueOut
 
@@ -30,8 +32,7 @@ ChangeKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Assertion:
+class Assertion(Struct, frozen=True, gc=False):
     """One statement of a fact. ``weight`` is signed; the interval is half open, epoch seconds, None where open."""
 
     subject: str
@@ -43,16 +44,14 @@ class Assertion:
     valid_until: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourcedAssertion:
+class SourcedAssertion(Struct, frozen=True, gc=False):
     """One statement of a fact by a source, ``""`` for none."""
 
     assertion: Assertion
     source: str = UNSOURCED
 
 
-@dataclass(frozen=True, slots=True)
-class AliasRow:
+class AliasRow(Struct, frozen=True, gc=False):
     """One more spelling of a concept or a label."""
 
     alias: str
@@ -87,8 +86,7 @@ class Applied:
     violations: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True, gc=False):
     """An association to be written, by ids: its statements added up, and those of each source and interval."""
 
     subject: int
@@ -98,8 +96,7 @@ class Edge:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True, gc=False):
     """What one source says of an association for one interval."""
 
     association: int

@@ -16,9 +16,49 @@ from strata.graph.vocabulary import Namespace
 from strata.knowledge.graph_model import AttributionRow
 from strata.platform.database import Connection
 
-Records = list[tuple[int, str]]
-AliasRecords = list[tuple[Namespace, str, int]]
+# A time that no calendar has.
+_NO_TIME = -(2**63)
+
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class NameRows:
+    """Ids and names, packed: a name is not empty and holds no NUL. None where there are none."""
+
+    ids: bytes | None
+    names: bytes | None
+
+    def pairs(self) -> list[tuple[int, str]]:
+        """Unpack them; CPU work that grows with them."""
+        if not self.names:
+            return []
+        return list(zip(_integers(self.ids).tolist(), self.names.decode().split("\0"), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedRows:
+    """What sources add to associations, as packed columns. None where there is nothing."""
+
+    associations: bytes | None
+    sources: bytes | None
+    weights: bytes | None
+    counts: bytes | None
+    times: bytes | None
+
+    def rows(self) -> list[Sourced]:
+        """Unpack them; CPU work that grows with them."""
+        if self.sources is None:
+            return []
+        times = [None if at == _NO_TIME else at for at in _integers(self.times).tolist()]
+        columns = (
+            _integers(self.associations).tolist(),
+            self.sources.decode().split("\0"),
+            _floats(self.weights).tolist(),
+            _integers(self.counts).tolist(),
+            times,
+        )
+        return [Sourced(*values) for values in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +71,47 @@ class TypeRow:
     type: str
 
 
-async def concepts(connection: Connection, tenant: UUID, context: UUID) -> Records:
-    """Return every concept."""
+async def concepts(connection: Connection, tenant: UUID, context: UUID) -> NameRows:
+    """Return every concept, by name."""
     row = await connection.fetchrow(
-        "SELECT string_agg(int8send(concept_id), '' ORDER BY concept_id), array_agg(name ORDER BY concept_id) "
-        "FROM concept WHERE tenant_id = $1 AND context_id = $2",
+        """
+        SELECT string_agg(int8send(concept_id), '' ORDER BY name),
+          string_agg(convert_to(name, 'UTF8'), '\\x00' ORDER BY name)
+        FROM concept WHERE tenant_id = $1 AND context_id = $2
+        """,
         tenant,
         context,
     )
-    return list(zip(_integers(row[0]).tolist(), row[1] or (), strict=True))
+    return NameRows(*row)
 
 
-async def labels(connection: Connection, tenant: UUID, context: UUID) -> Records:
-    """Return every label."""
+async def labels(connection: Connection, tenant: UUID, context: UUID) -> NameRows:
+    """Return every label, by name."""
     row = await connection.fetchrow(
-        "SELECT string_agg(int8send(label_id), '' ORDER BY label_id), array_agg(name ORDER BY label_id) "
-        "FROM label WHERE tenant_id = $1 AND context_id = $2",
+        """
+        SELECT string_agg(int8send(label_id), '' ORDER BY name),
+          string_agg(convert_to(name, 'UTF8'), '\\x00' ORDER BY name)
+        FROM label WHERE tenant_id = $1 AND context_id = $2
+        """,
         tenant,
         context,
     )
-    return list(zip(_integers(row[0]).tolist(), row[1] or (), strict=True))
+    return NameRows(*row)
 
 
-async def aliases(connection: Connection, tenant: UUID, context: UUID) -> AliasRecords:
-    """Return every alias with the id it leads to."""
-    rows = await connection.fetch(
-        "SELECT namespace, alias, coalesce(concept_id, label_id) FROM alias WHERE tenant_id = $1 AND context_id = $2",
+async def aliases(connection: Connection, tenant: UUID, context: UUID, namespace: Namespace) -> NameRows:
+    """Return every alias of a namespace, in code point order, with the id it leads to."""
+    row = await connection.fetchrow(
+        """
+        SELECT string_agg(int8send(coalesce(concept_id, label_id)), '' ORDER BY alias),
+          string_agg(convert_to(alias, 'UTF8'), '\\x00' ORDER BY alias)
+        FROM alias WHERE tenant_id = $1 AND context_id = $2 AND namespace = $3
+        """,
         tenant,
         context,
+        namespace,
     )
-    return [(Namespace(row[0]), row[1], row[2]) for row in rows]
+    return NameRows(*row)
 
 
 async def edges(connection: Connection, tenant: UUID, context: UUID) -> EdgeRows:
@@ -274,12 +325,13 @@ def _floats(packed: bytes | None) -> npt.NDArray[np.float64]:
     return np.frombuffer(packed or b"", dtype=">f8").astype(np.float64)
 
 
-async def every_attribution(connection: Connection, tenant: UUID, context: UUID) -> list[Sourced]:
+async def every_attribution(connection: Connection, tenant: UUID, context: UUID) -> SourcedRows:
     """Return what each source, or none, adds to each association, with the source's time in epoch seconds."""
     row = await connection.fetchrow(
         """
-        SELECT string_agg(int8send(association_id), ''), array_agg(source), string_agg(float8send(weight), ''),
-          string_agg(int8send(count), ''), array_agg(at)
+        SELECT string_agg(int8send(association_id), ''), string_agg(convert_to(source, 'UTF8'), '\\x00'),
+          string_agg(float8send(weight), ''), string_agg(int8send(count), ''),
+          string_agg(int8send(coalesce(at, $3)), '')
         FROM (
           SELECT association_id, attribution.source, sum(weight ORDER BY valid_from, valid_until) AS weight,
             sum(count)::bigint AS count,
@@ -293,8 +345,6 @@ async def every_attribution(connection: Connection, tenant: UUID, context: UUID)
         """,
         tenant,
         context,
+        _NO_TIME,
     )
-    if row[1] is None:
-        return []
-    columns = _integers(row[0]).tolist(), row[1], _floats(row[2]).tolist(), _integers(row[3]).tolist(), row[4]
-    return [Sourced(*values) for values in zip(*columns, strict=True)]
+    return SourcedRows(*row)

@@ -34,6 +34,11 @@ class GraphSchema(GraphWriting):
             row = await self._contexts.resolve(connection, tenant, ref)
             return record(await _installed(connection, tenant, row.context_id))
 
+    async def document(self, connection: Connection, tenant: UUID, context_id: UUID) -> schema.SchemaDocument | None:
+        """Return the schema document inside a unit of work; None where there is none, or it is off."""
+        stored = await repository.schema(connection, tenant, context_id)
+        return None if stored is None or stored[0] == "off" else schema.parse(stored[1])
+
     async def put_schema(self, tenant: UUID, ref: str, fields: Mapping[str, object]) -> SchemaRecord:
         """Install or replace the schema document; only later writes are held against it.
 

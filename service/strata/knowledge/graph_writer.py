@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -12,11 +11,14 @@ from operator import add
 from typing import TypeVar
 from uuid import UUID
 
+from msgspec import Struct
+
 from strata.errors import CONFLICT, INVALID_REQUEST
 from strata.graph.names import HIDDEN_LABEL, key
 from strata.graph.vocabulary import Namespace
 from strata.knowledge import alias_repository
 from strata.knowledge import graph_write_repository as repository
+from strata.knowledge.graph_base import away
 from strata.knowledge.graph_checks import (
     Issues,
     Names,
@@ -31,6 +33,7 @@ from strata.knowledge.graph_judge import judge
 from strata.knowledge.graph_model import (
     AliasRow,
     Applied,
+    Assertion,
     Change,
     Edge,
     Retracted,
@@ -41,7 +44,6 @@ from strata.knowledge.locks import graph_lock_key
 from strata.platform.database import Connection
 
 _ROWS = 5_000
-_MANY = 2_000
 T = TypeVar("T")
 Triple = tuple[int, int, int]
 Slot = tuple[str, int | None, int | None]
@@ -57,8 +59,7 @@ class _Space:
     insert: Insert
 
 
-@dataclass(slots=True)
-class _Total:
+class _Total(Struct, gc=False):
     """What one source says of an association for one interval, as it is added up."""
 
     weight: float = 0.0
@@ -109,31 +110,35 @@ async def plan_write(
     of each issue. Raises ``invalid_request`` for malformed values and
     self-loops, ``conflict`` for aliases that cannot be, ``schema_violation`` where the schema is strict.
     """
-    assertions = [statement.assertion for statement in statements]
     issues = Issues(path)
-    await _away(len(statements), _check_values, issues, statements, aliases)
+    size = len(statements) + len(aliases)
+    assertions, spellings = await away(size, _checked, issues, statements, aliases)
     refuse_malformed(issues)
-    spellings = {
-        Namespace.CONCEPT: list(dict.fromkeys(name for item in assertions for name in (item.subject, item.object))),
-        Namespace.LABEL: list(dict.fromkeys(item.label for item in assertions)),
-    }
     names = {space: await _resolve(connection, tenant, context, space, spellings[space]) for space in Namespace}
-    check_loops(issues, assertions, names[Namespace.CONCEPT])
+    await away(size, check_loops, issues, assertions, names[Namespace.CONCEPT])
     issues.refuse(INVALID_REQUEST, "A fact relates two different concepts")
     planned = {}
     for space in Namespace:
         rows = [row for row in aliases if row.kind == space]
         spelled, targets = await _resolve_aliases(connection, tenant, context, space, rows, names=names[space])
-        planned[space] = plan_aliases(issues, rows, spelled, targets, names[space]).rows
+        planned[space] = await away(len(rows), plan_aliases, issues, rows, spelled, targets, names[space])
     issues.refuse(CONFLICT, "An alias cannot be registered; nothing was written")
     warnings = Issues(path)
     await judge(connection, tenant, context, assertions, names=names, replaces=replaces, warnings=warnings)
     return Plan(statements, names, planned, len(aliases), warnings, replaces)
 
 
-def _check_values(issues: Issues, statements: Sequence[SourcedAssertion], aliases: Sequence[AliasRow]) -> None:
-    check_assertions(issues, [item.assertion for item in statements], [item.source for item in statements])
+def _checked(
+    issues: Issues, statements: Sequence[SourcedAssertion], aliases: Sequence[AliasRow]
+) -> tuple[list[Assertion], dict[Namespace, list[str]]]:
+    """Note what is wrong with single values; return the assertions, and each spelling of theirs once."""
+    assertions = [statement.assertion for statement in statements]
+    check_assertions(issues, assertions, [statement.source for statement in statements])
     check_alias_names(issues, aliases)
+    return assertions, {
+        Namespace.CONCEPT: list(dict.fromkeys(name for item in assertions for name in (item.subject, item.object))),
+        Namespace.LABEL: list(dict.fromkeys(item.label for item in assertions)),
+    }
 
 
 async def _resolve(
@@ -143,7 +148,7 @@ async def _resolve(
     tokens: dict[str, Token] = {}
     fresh: dict[str, str] = {}
     for part in _slices(spellings):
-        keys = await _away(len(part), _keys, part)
+        keys = await away(len(part), _keys, part)
         found = await _SPACES[space].find(connection, tenant, context, part, keys)
         for name, own_key, identifier in zip(part, keys, found, strict=True):
             if identifier is None:
@@ -163,17 +168,18 @@ async def _resolve_aliases(
     if not rows:
         return {}, {}
     find = _SPACES[space].find
-    aliases = list(dict.fromkeys(row.alias for row in rows))
-    # No name has an empty key, so these are found by their exact spelling only.
-    spelled = dict(zip(aliases, await find(connection, tenant, context, aliases, [""] * len(aliases)), strict=True))
-    wanted = list(dict.fromkeys([*(row.canonical for row in rows), HIDDEN_LABEL]))
-    keys = _keys(wanted)
-    found = await find(connection, tenant, context, wanted, keys)
+    spelled: dict[str, int | None] = {}
+    for part in _slices(dict.fromkeys(row.alias for row in rows)):
+        # No name has an empty key, so these are found by their exact spelling only.
+        spelled.update(zip(part, await find(connection, tenant, context, part, [""] * len(part)), strict=True))
     targets: dict[str, Token | None] = {}
-    for name, own_key, identifier in zip(wanted, keys, found, strict=True):
-        targets[name] = identifier if identifier is not None else names.tokens.get(name)
-        if targets[name] is None and own_key in names.fresh:
-            targets[name] = own_key
+    for part in _slices(dict.fromkeys([*(row.canonical for row in rows), HIDDEN_LABEL])):
+        keys = await away(len(part), _keys, part)
+        found = await find(connection, tenant, context, part, keys)
+        for name, own_key, identifier in zip(part, keys, found, strict=True):
+            targets[name] = identifier if identifier is not None else names.tokens.get(name)
+            if targets[name] is None and own_key in names.fresh:
+                targets[name] = own_key
     return spelled, targets
 
 
@@ -184,21 +190,23 @@ async def write(connection: Connection, tenant: UUID, context: UUID, plan: Plan)
     states it any more. Records the events and moves the graph revision, as the last statement.
     """
     touched = [] if plan.replaces is None else await _withdraw(connection, tenant, context, [plan.replaces])
+    withdrawn = await away(len(touched), _distinct, touched)
     ids = {space: await _intern(connection, tenant, context, space, plan.names[space]) for space in Namespace}
     before = await _state(connection, tenant, context, plan.statements, ids=ids, names=plan.names)
     # Before names are deleted that nothing uses: an alias may be all that still does.
     for space in Namespace:
-        rows = [(alias, _identifier(token, ids[space])) for alias, token in plan.aliases[space].items()]
-        if rows:
+        for part in _slices(plan.aliases[space].items()):
+            rows = [(alias, _identifier(token, ids[space])) for alias, token in part]
             await alias_repository.insert_aliases(connection, tenant, context, space, rows)
-    await settle(connection, tenant, context, sorted(set(touched) | set(before)), deletable=sorted(set(touched)))
+    changed = await away(len(touched) + len(before), _distinct, touched, before)
+    await settle(connection, tenant, context, changed, deletable=withdrawn)
     changes = _changes(plan, plan.replaces if touched else None)
     if changes:
         await repository.record(connection, tenant, context, changes, is_graph_changed=True)
     return Applied(
         associations=len(plan.statements),
         aliases=plan.alias_count,
-        retracted=Retracted(len(set(touched)), len(touched)),
+        retracted=Retracted(len(withdrawn), len(touched)),
         issues=plan.warnings.first,
         violations=plan.warnings.total,
     )
@@ -218,7 +226,7 @@ def _changes(plan: Plan, retracted: str | None) -> list[Change]:
 async def withdraw_sources(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[str]) -> Retracted:
     """Delete what sources state, with the associations and names that nothing else holds. Records nothing."""
     touched = await _withdraw(connection, tenant, context, sources)
-    associations = sorted(set(touched))
+    associations = await away(len(touched), _distinct, touched)
     await settle(connection, tenant, context, associations, deletable=associations)
     return Retracted(len(associations), len(touched))
 
@@ -274,13 +282,7 @@ async def _state(
     names: dict[Namespace, Names],
 ) -> list[int]:
     """Write the statements; return the associations that stood before, whose sums are to be made anew."""
-    known = {
-        space: {name: _identifier(token, ids[space]) for name, token in names[space].tokens.items()}
-        for space in Namespace
-    }
-    edges, shares = await _away(
-        len(statements), _added_up, statements, known[Namespace.CONCEPT], known[Namespace.LABEL]
-    )
+    edges, shares = await away(len(statements), _edges_and_shares, statements, ids, names)
     places: dict[Triple, int] = {}
     before: list[int] = []
     for part in _slices(edges):
@@ -291,6 +293,16 @@ async def _state(
         placed = [Share(places[triple], *share) for triple, share in rows]
         await repository.upsert_attributions(connection, tenant, context, placed)
     return before
+
+
+def _edges_and_shares(
+    statements: Sequence[SourcedAssertion], ids: dict[Namespace, dict[str, int]], names: dict[Namespace, Names]
+) -> tuple[list[Edge], list[tuple[Triple, Unplaced]]]:
+    concepts, labels = (
+        {name: _identifier(token, ids[space]) for name, token in names[space].tokens.items()}
+        for space in (Namespace.CONCEPT, Namespace.LABEL)
+    )
+    return _added_up(statements, concepts, labels)
 
 
 def _added_up(
@@ -324,9 +336,8 @@ def _slot_order(slot: Slot) -> tuple[str, float, float]:
     return source, inf if start is None else start, inf if end is None else end
 
 
-async def _away(size: int, work: Callable[..., T], *args: object) -> T:
-    """Do work that grows with ``size`` in a thread where it would hold the event loop for long."""
-    return await asyncio.to_thread(work, *args) if size > _MANY else work(*args)
+def _distinct(*identifiers: Sequence[int]) -> list[int]:
+    return sorted(set().union(*identifiers))
 
 
 def _slices(rows: Iterable[T]) -> Iterator[list[T]]:

@@ -10,7 +10,7 @@ from strata.graph.names import key
 from strata.graph.vocabulary import Namespace
 from strata.knowledge import alias_repository
 from strata.knowledge import graph_write_repository as repository
-from strata.knowledge.graph_base import GraphBase, one_name
+from strata.knowledge.graph_base import GraphBase, away, one_name
 from strata.knowledge.graph_checks import Issues, check_name, refuse_malformed, require_at_most
 from strata.knowledge.graph_model import (
     MAX_OPERATIONS,
@@ -59,7 +59,7 @@ class GraphWriting(GraphBase):
 
         Raises what apply would: ``invalid_request``, ``conflict``, ``schema_violation``, each with ``issues``.
         """
-        statements = [SourcedAssertion(item, source) for item in assertions]
+        statements = await away(len(assertions), _sourced, source, assertions)
         replaces = source if replace else None
         plan = await plan_write(connection, tenant, context_id, statements, aliases, replaces=replaces, path=path)
         return Applied(len(assertions), len(aliases), issues=plan.warnings.first, violations=plan.warnings.total)
@@ -82,7 +82,7 @@ class GraphWriting(GraphBase):
         separators only, else new. Moves the graph revision and records events where anything changes.
         """
         await self.hold(connection, tenant, context_id)
-        statements = [SourcedAssertion(item, source) for item in assertions]
+        statements = await away(len(assertions), _sourced, source, assertions)
         replaces = source if replace else None
         plan = await plan_write(connection, tenant, context_id, statements, aliases, replaces=replaces, path=path)
         return await write(connection, tenant, context_id, plan)
@@ -218,3 +218,7 @@ class GraphWriting(GraphBase):
         row = await self._contexts.resolve(connection, tenant, ref)
         await self.hold(connection, tenant, row.context_id)
         return row
+
+
+def _sourced(source: str, assertions: Sequence[Assertion]) -> list[SourcedAssertion]:
+    return [SourcedAssertion(item, source) for item in assertions]

@@ -8,7 +8,7 @@ from hashlib import sha256
 import msgspec
 
 from strata.evidence.model import Candidate, Limits, Package, Reason
-from strata.lookup.candidates import EXPANDED, HINTS, HOP, LEXICAL, VECTOR
+from strata.lookup.candidates import EXPANDED, GRAPH, HINTS, HOP, LEXICAL, VECTOR
 from strata.lookup.gather import Gathered
 from strata.lookup.request import Plan
 from strata.lookup.view import BlockRenderer, in_rank_order
@@ -37,7 +37,7 @@ def retrieval_details(
 ) -> RetrievalDetails:
     """Return ``retrieval_details`` v1; it holds no passage text."""
     l0 = gathered.lanes[HINTS]
-    l1 = [lane for name in (LEXICAL, VECTOR, HOP, EXPANDED) if (lane := gathered.lanes.get(name)) and lane.ran]
+    l1 = [lane for name in (LEXICAL, VECTOR, HOP, EXPANDED, GRAPH) if (lane := gathered.lanes.get(name)) and lane.ran]
     return RetrievalDetails(
         contexts=[ContextRevision(id=row.context_id, revision=row.passages_revision) for row in gathered.contexts],
         layers=LayersTrace(

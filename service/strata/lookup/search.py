@@ -13,7 +13,7 @@ from strata.errors import INVALID_REQUEST, StrataError
 from strata.evidence.model import LaneRank
 from strata.knowledge.model import ContextRow
 from strata.lookup import repository
-from strata.lookup.candidates import HYBRID, LEXICAL, VECTOR, Hit
+from strata.lookup.candidates import HOP, HYBRID, LEXICAL, VECTOR, Hit
 from strata.lookup.engine import Engine
 from strata.lookup.meaning import Question
 from strata.lookup.repository import SourceFilter
@@ -222,7 +222,8 @@ def _above(hits: Sequence[Hit], floor: float) -> list[Hit]:
     kept = []
     for hit in hits:
         vector = place_in(hit, VECTOR)
-        if vector is None or vector.score >= floor:
+        # What a second hop found is near the longer question, not the one that was asked.
+        if vector is None or vector.score >= floor or place_in(hit, HOP) is not None:
             kept.append(hit)
         elif place_in(hit, LEXICAL) is not None:
             places = tuple(place for place in hit.places if place.lane != VECTOR)

@@ -19,7 +19,7 @@ from strata.hints.service import HintService
 from strata.knowledge.graph_service import GraphService
 from strata.knowledge.service import ContextService
 from strata.lookup import repository, view
-from strata.lookup.candidates import HINTS, LEXICAL, VECTOR
+from strata.lookup.candidates import GRAPH, HINTS, LEXICAL, VECTOR
 from strata.lookup.engine import Engine
 from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
 from strata.lookup.pool import CandidateSignals
@@ -282,9 +282,10 @@ class LookupService:
         if any(item.reason is Reason.BUDGET_EXCEEDED for item in package.omitted):
             return EmptyReason.BUDGET_EXCEEDED
         ids = [context.context_id for context in gathered.contexts]
-        if not await repository.has_passages(gatherer.connection, call.tenant, ids):
+        holds_facts = any(context.graph_revision for context in gathered.contexts)
+        if not holds_facts and not await repository.has_passages(gatherer.connection, call.tenant, ids):
             return EmptyReason.EMPTY_CONTEXT
-        has_looked = any(lane.ran for name, lane in gathered.lanes.items() if name in {LEXICAL, VECTOR})
+        has_looked = any(lane.ran for name, lane in gathered.lanes.items() if name in {LEXICAL, VECTOR, GRAPH})
         if not gathered.terms and not has_looked:
             return EmptyReason.NO_SEARCHABLE_TERMS
         if not has_looked or gathered.failures:
