@@ -182,6 +182,16 @@ async def test_a_refused_document_does_not_stop_the_others_and_alone_is_422(clie
     assert body["refusals"][0]["reason"] == body["reason"]
 
 
+@pytest.mark.parametrize("field", ["metadata", "tags"])
+async def test_a_lone_surrogate_where_no_text_belongs_is_the_callers_mistake(client, field):
+    response = await client.post(
+        "/api/v1/contexts/handbook/sources",
+        content=f'{{"path": "odd.md", "content": "x", "{field}": "\\ud800"}}',
+        headers={"content-type": "application/json"},
+    )
+    assert problem(response, 400, "invalid_request")["pointer"] == f"/{field}"
+
+
 async def test_nul_and_surrogates_in_a_document_are_cleaned_and_counted(client):
     raw = (
         '{"path": "odd.md", "content": "# Odd\\n\\nspeci\\u0000fic \\udbff and \\ud835\\udc00 stay.\\n",'

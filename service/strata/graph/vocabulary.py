@@ -64,10 +64,9 @@ def distinct(values: npt.NDArray[np.integer]) -> Ints:
 class SpellingIndex:
     """Folded spellings by their bigrams and single characters. Spelling ``i`` is record ``owners[i]``."""
 
-    def __init__(self, folded: Sequence[str], owners: Ints, aliases_from: int) -> None:
+    def __init__(self, folded: Sequence[str], owners: Ints) -> None:
         self.folded = folded
         self.owners = owners
-        self.aliases_from = aliases_from
         self.characters, self.starts = encode(folded)
         self.lengths = np.diff(self.starts)
         self._build_postings()
@@ -215,7 +214,7 @@ class Vocabulary:
         owners = np.concatenate(
             (np.arange(len(self.names)), np.fromiter(self.aliases.values(), dtype=np.int64, count=len(self.aliases)))
         ).astype(np.int64)
-        return SpellingIndex(spellings, owners, len(self.names))
+        return SpellingIndex(spellings, owners)
 
     @property
     def footprint_bytes(self) -> int:

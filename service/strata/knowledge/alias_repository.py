@@ -14,15 +14,15 @@ async def insert_aliases(
     context: UUID,
     namespace: str,
     rows: Sequence[tuple[str, int]],
-) -> int:
-    """Insert aliases of one namespace with the ids they lead to; return how many are new."""
+) -> None:
+    """Insert aliases of one namespace with the ids they lead to; those that are there stay."""
     aliases, targets = [alias for alias, _ in rows], [target for _, target in rows]
-    inserted = await connection.fetch(
+    await connection.execute(
         """
         INSERT INTO alias (tenant_id, context_id, namespace, alias, concept_id, label_id)
         SELECT $1, $2, $3, alias, CASE $3 WHEN 'concept' THEN target END, CASE $3 WHEN 'label' THEN target END
         FROM unnest($4::text[], $5::bigint[]) AS new (alias, target) ORDER BY alias
-        ON CONFLICT DO NOTHING RETURNING alias
+        ON CONFLICT DO NOTHING
         """,
         tenant,
         context,
@@ -30,7 +30,6 @@ async def insert_aliases(
         aliases,
         targets,
     )
-    return len(inserted)
 
 
 async def delete_aliases(

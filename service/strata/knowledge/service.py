@@ -145,10 +145,6 @@ class ContextService:
         """Count a read of a context, an empty one where it found nothing; written down within seconds."""
         self._usage.count(tenant, context, is_empty=is_empty)
 
-    async def count_write(self, connection: Connection, tenant: UUID, context: UUID) -> None:
-        """Count a write of a context in its own transaction."""
-        await usage_repository.add_write(connection, tenant, context)
-
     async def flush_usage(self) -> None:
         """Write down the reads counted until now."""
         await self._usage.flush()

@@ -46,17 +46,6 @@ async def add_reads(connection: Connection, tenant: UUID, reads: Mapping[UUID, R
     )
 
 
-async def add_write(connection: Connection, tenant: UUID, context: UUID) -> None:
-    """Count one write."""
-    await connection.execute(
-        "INSERT INTO context_usage AS old (tenant_id, context_id, writes, last_write_at) VALUES ($1, $2, 1, now()) "
-        "ON CONFLICT (tenant_id, context_id) "
-        "DO UPDATE SET writes = old.writes + 1, last_write_at = excluded.last_write_at",
-        tenant,
-        context,
-    )
-
-
 async def usage(connection: Connection, tenant: UUID, contexts: Sequence[UUID]) -> dict[UUID, ContextUsage]:
     """Return the counts of the contexts that have some."""
     rows = await connection.fetch(

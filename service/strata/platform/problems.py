@@ -253,6 +253,9 @@ def _convert_error(value: Any, wanted: Any) -> Iterator[FieldError]:
             pointer=_pointer(match.group(1)) if match else "",
             detail=_sentence(message[: match.start()] if match else message),
         )
+    except UnicodeEncodeError:
+        # What msgspec itself says of such a text where something else than a text is wanted.
+        yield FieldError(pointer="", detail="Expected another value than a text with a lone surrogate.")
     except RecursionError:
         yield FieldError(pointer="", detail="The value is nested too deeply.")
 
@@ -282,7 +285,7 @@ def read_body(request: Request[Any, Any, Any], wanted: type[T]) -> T:
         raise StrataError(INVALID_REQUEST, "A JSON body is required.", pointer="")
     try:
         return msgspec.convert(state[JSON_BODY_STATE], wanted)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         errors = list(struct_errors(state[JSON_BODY_STATE], wanted))[:_MAX_ERRORS]
         raise invalid_fields(errors) from error
 
