@@ -135,6 +135,7 @@ async def test_the_added_fields_of_an_evidence_request_do_what_they_say(http, wi
         ("POST", "/contexts/{name}/query", b"[]", 422, "malformed_request"),
         ("POST", "/contexts/{name}/query", b"[" * 100 + b"]" * 100, 400, "malformed_request"),
         ("POST", "/contexts/{name}/recall", b'{"cue": "\\ud800"}', 400, "invalid_argument"),
+        ("POST", "/contexts/{name}/sources", b'{"passages": {}, "dates": "\\ud800"}', 422, "malformed_request"),
         ("POST", "/contexts/{name}/recall", b'{"cue": "a", "limit": -1}', 400, "invalid_argument"),
         ("POST", "/contexts/{name}/recall", b'{"cue": "a", "limit": 1001}', 400, "over_limit"),
         ("POST", "/contexts/{name}/paths", b'{"origins": "a", "targets": "b", "limit": 101}', 400, "over_limit"),

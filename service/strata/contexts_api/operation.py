@@ -188,7 +188,7 @@ def body_of(request: Request[Any, Any, Any], wanted: Any) -> Any:
         value = {}
     try:
         return msgspec.convert(value, wanted)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         first = next(iter(struct_errors(value, wanted)), None)
         detail = first.detail if first else f"{error}."
         raise StrataError(MALFORMED_REQUEST, detail, pointer=(first.pointer or None) if first else None) from error

@@ -42,7 +42,7 @@ def lexical_twins(graph: Graph, namespace: Namespace, *, floor: float = TWIN_FLO
     vocabulary = graph.vocabulary(namespace)
     chosen = [index for index, name in enumerate(vocabulary.names) if name != HIDDEN_LABEL]
     folded = [fold(vocabulary.names[index]) for index in chosen]
-    index = SpellingIndex(folded, np.array(chosen, dtype=np.int64), len(chosen))
+    index = SpellingIndex(folded, np.array(chosen, dtype=np.int64))
     floor = max(floor, 0.01)
     for tried in (*(step for step in _FLOORS if step > floor), floor):
         left, right, scores = _alike(index, tried)

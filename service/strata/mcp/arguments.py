@@ -229,7 +229,7 @@ def read_arguments(arguments: Mapping[str, Any], wanted: type[T]) -> T:
     _refuse_unknown(arguments, _schema(wanted)["properties"], "")
     try:
         return msgspec.convert(dict(arguments), wanted)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         found = list(struct_errors(dict(arguments), wanted))[:_MAX_ERRORS]
         raise invalid_fields(found or [FieldError(pointer="", detail=f"{error}.")]) from error
 
