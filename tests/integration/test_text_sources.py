@@ -266,32 +266,6 @@ async def _assert_fact(services, dsn, *names):
     await connection.close()
 
 
-async def test_a_filter_takes_any_tag_and_a_half_open_window_of_the_effective_time(services):
-    await put(
-        services,
-        TextSource("dated", "one\n\ntwo", tags=["x", "y"], date=100, stored_at=900),
-        TextSource("stamped", "three", tags=["y"], stored_at=200),
-        TextSource("bare", "four", stored_at=300),
-    )
-    serials = {row[0]: row[1] for row in await rows(services, "SELECT path, serial FROM source")}
-
-    async def left(**more):
-        narrowed = await inside(services, services.sources.texts.eligible, **more)
-        assert narrowed.total == 3
-        assert narrowed.sources == len(narrowed.eligible.serials)
-        return {name for name, serial in serials.items() if serial in narrowed.eligible.serials}
-
-    assert await left(tags=["x", "z"]) == {"dated"}
-    assert await left(tags=["y"]) == {"dated", "stamped"}
-    assert await left(tags=["n\x00"]) == set()
-    assert await left(since=100, until=200) == {"dated"}
-    assert await left(since=101) == {"stamped", "bare"}
-    assert await left(until=301, tags=["y"]) == {"dated", "stamped"}
-    assert await left(since=-(10**18), until=10**18) == set(serials)
-    everything = await inside(services, services.sources.texts.eligible)
-    assert (everything.eligible, everything.sources) == (None, 3)
-
-
 async def test_twenty_writers_of_one_text_leave_one_of_them_whole(services):
     variants = [
         TextSource("doc", "\n\n".join(f"{word} {n}" for n in range(size)), questions=[(0, word)], tags=[word])

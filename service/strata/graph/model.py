@@ -175,31 +175,6 @@ class Graph:
         index = vocabulary.find(spelling)
         return None if index is None else vocabulary.names[index]
 
-    def identify(self, namespace: Namespace, spelling: str) -> str | None:
-        """Give the canonical name that a new spelling belongs to, None where it is a name of its own.
-
-        The name or alias spelled exactly so, else one equal once folded, else one of equal key; the
-        first by name where several are.
-        """
-        vocabulary = self.vocabulary(namespace)
-        index = vocabulary.find(spelling)
-        if index is None:
-            index = vocabulary.alike(spelling)
-        return None if index is None else vocabulary.names[index]
-
-    def warm(self) -> Graph:
-        """Build every index that questions would otherwise build on first use, and return the graph.
-
-        Seconds of work for a million edges: call it in a thread where questions must not wait.
-        """
-        for vocabulary in (self.concepts, self.labels):
-            vocabulary.find("")
-            vocabulary.alike("")
-        self.topology.ranks.setflags(write=False)
-        for name in ("averages", "masses", "components", "label_edges", "types"):
-            getattr(self, name)
-        return self
-
     def incident(self, concept: int) -> Ints:
         """List the live edges at a concept, ascending by position."""
         at = self.topology

@@ -201,12 +201,6 @@ class Vocabulary:
         index = self._by_name.get(spelling)
         return self.aliases.get(spelling) if index is None else index
 
-    def alike(self, spelling: str) -> int | None:
-        """Give the index of a name with a spelling of equal fold, else of equal key; the first by name."""
-        folded = fold(spelling)
-        spellings = self.index.by_fold.get(folded) or self.index.by_key.get(key_of_folded(folded))
-        return min((int(self.index.owners[place]) for place in spellings), default=None) if spellings else None
-
     @cached_property
     def index(self) -> SpellingIndex:
         """The spellings, canonical names first, ready to be searched. Built on first use."""

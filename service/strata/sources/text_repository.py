@@ -204,42 +204,6 @@ async def cited(
     return [CitedRow(*row) for row in rows]
 
 
-async def eligible(
-    connection: Connection,
-    tenant: UUID,
-    context: UUID,
-    *,
-    tags: Sequence[str],
-    since: datetime | None,
-    until: datetime | None,
-) -> list[tuple[int, int]]:
-    """Return serials, ascending, and passage counts of the sources with any of the tags in a half-open window."""
-    rows = await connection.fetch(
-        """
-        SELECT serial, passage_count FROM source
-        WHERE tenant_id = $1 AND context_id = $2
-          AND (cardinality($3::text[]) = 0 OR tags && $3::text[])
-          AND ($4::timestamptz IS NULL OR coalesce(occurred_at, updated_at) >= $4)
-          AND ($5::timestamptz IS NULL OR coalesce(occurred_at, updated_at) < $5)
-        ORDER BY serial
-        """,
-        tenant,
-        context,
-        list(tags),
-        since,
-        until,
-    )
-    return [(row[0], row[1]) for row in rows]
-
-
-async def source_count(connection: Connection, tenant: UUID, context: UUID) -> int:
-    """Return how many sources have a text."""
-    count: int = await connection.fetchval(
-        "SELECT count(*) FROM source WHERE tenant_id = $1 AND context_id = $2", tenant, context
-    )
-    return count
-
-
 async def stored(connection: Connection, tenant: UUID, context: UUID, names: Sequence[str]) -> list[StoredSource]:
     """Return sources with their texts, by name in code point order."""
     rows = await connection.fetch(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -11,7 +10,6 @@ from uuid import UUID
 from strata.embeddings.service import EmbeddingService
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
-from strata.lanes.vector.index import Eligible
 from strata.platform.database import Connection, Database
 from strata.platform.ids import ORDINALS
 from strata.sources import text_repository
@@ -19,7 +17,7 @@ from strata.sources.merging import Merger
 from strata.sources.model import Locator
 from strata.sources.store import Store
 from strata.sources.text_dump import TextDump, dump, locator_of
-from strata.sources.texts import MAX_EPOCH, MIN_EPOCH, Prepared, TextSource, TextStored, epoch, moment, prepare_texts
+from strata.sources.texts import Prepared, TextSource, TextStored, epoch, prepare_texts
 from strata.sources.views import is_storable
 
 _MIN_PARAGRAPH, _MAX_PARAGRAPH = 0, ORDINALS
@@ -60,15 +58,6 @@ class Citations:
     found: Mapping[tuple[str, int], Cited] = field(default_factory=dict)
     no_source: Sequence[tuple[str, int]] = ()
     no_paragraph: Sequence[tuple[str, int]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Narrowed:
-    """What a filter leaves for a search: ``sources`` of ``total``; ``eligible`` is None where nothing is filtered."""
-
-    eligible: Eligible | None
-    sources: int
-    total: int
 
 
 class TextService:
@@ -212,36 +201,6 @@ class TextService:
         askable = [name for name in names if is_storable(name)]
         return await text_repository.paragraph_counts(connection, tenant, context_id, askable)
 
-    async def eligible(
-        self,
-        connection: Connection,
-        tenant: UUID,
-        context_id: UUID,
-        *,
-        tags: Sequence[str] = (),
-        since: int | None = None,
-        until: int | None = None,
-    ) -> Narrowed:
-        """Return the sources with any of the tags whose effective time is in [since, until), in epoch seconds.
-
-        The effective time is the document's own date, else when it was stored. A source without a text
-        never passes. None of the filters given: everything passes.
-        """
-        count = await text_repository.source_count(connection, tenant, context_id)
-        if not tags and since is None and until is None:
-            return Narrowed(None, count, count)
-        rows = await text_repository.eligible(
-            connection,
-            tenant,
-            context_id,
-            tags=[tag for tag in tags if is_storable(tag)],
-            since=_clamped(since),
-            until=_clamped(until),
-        )
-        if tags and not any(map(is_storable, tags)):
-            rows = []
-        return Narrowed(Eligible([serial for serial, _ in rows], sum(n for _, n in rows)), len(rows), count)
-
     async def dump(
         self, connection: Connection, tenant: UUID, context_id: UUID, names: Sequence[str]
     ) -> dict[str, TextDump]:
@@ -262,8 +221,3 @@ class TextService:
             )
             for row in rows
         }
-
-
-def _clamped(epoch: int | None) -> dt.datetime | None:
-    """Return the time of an epoch second, the first or the last that a calendar has for one beyond."""
-    return None if epoch is None else moment(min(max(epoch, MIN_EPOCH), MAX_EPOCH))
