@@ -21,12 +21,13 @@ TABLES = (
     "alias",
     "association",
     "attribution",
+    "name_vector",
     "passage_question",
 )
 
 # Nobody's: it is there only while the statistics are taken.
 NOBODY = "00000000-0000-0000-0000-0000000000ff"
-COUNTED = ("concept", "label", "alias", "association", "attribution")
+COUNTED = ("concept", "label", "alias", "association", "attribution", "name_vector")
 
 
 def upgrade() -> None:
@@ -185,6 +186,27 @@ def upgrade() -> None:
     """)
     op.execute("CREATE INDEX attribution_source_idx ON attribution (tenant_id, context_id, source)")
     op.execute("""
+    CREATE TABLE name_vector (
+      tenant_id uuid NOT NULL,
+      context_id uuid NOT NULL,
+      vector_id bigint GENERATED ALWAYS AS IDENTITY,
+      concept_id bigint,
+      label_id bigint,
+      space bytea NOT NULL,
+      gloss_sha256 bytea NOT NULL,
+      embedding halfvec NOT NULL,
+      PRIMARY KEY (tenant_id, context_id, vector_id),
+      CONSTRAINT name_vector_name_key UNIQUE NULLS NOT DISTINCT (tenant_id, context_id, concept_id, label_id),
+      CONSTRAINT name_vector_name_check CHECK (num_nonnulls(concept_id, label_id) = 1),
+      FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE,
+      FOREIGN KEY (tenant_id, context_id, concept_id) REFERENCES concept ON DELETE CASCADE,
+      FOREIGN KEY (tenant_id, context_id, label_id) REFERENCES label ON DELETE CASCADE
+    )
+    """)
+    op.execute("CREATE INDEX name_vector_label_idx ON name_vector (tenant_id, context_id, label_id)")
+    # Inline, as the vectors of passages.
+    op.execute("ALTER TABLE name_vector ALTER embedding SET STORAGE PLAIN")
+    op.execute("""
     CREATE TABLE passage_question (
       tenant_id uuid NOT NULL,
       context_id uuid NOT NULL,
@@ -235,6 +257,10 @@ def prime_statistics() -> None:
             f"SELECT tenant_id, context_id, '{table}', 'a' || name, {table}_id "
             f"FROM {table} WHERE tenant_id = '{NOBODY}'"
         )
+        op.execute(
+            f"INSERT INTO name_vector (tenant_id, context_id, {table}_id, space, gloss_sha256, embedding) "
+            f"SELECT tenant_id, context_id, {table}_id, '', '', '[1]' FROM {table} WHERE tenant_id = '{NOBODY}'"
+        )
     op.execute(f"""
     INSERT INTO association (tenant_id, context_id, subject_id, label_id, object_id, weight, count)
     SELECT '{NOBODY}', '{NOBODY}', s.concept_id, l.label_id, o.concept_id, 1, 1
@@ -252,7 +278,7 @@ def prime_statistics() -> None:
     FROM association WHERE tenant_id = '{NOBODY}'
     """)
     op.execute(f"ANALYZE {', '.join(COUNTED)}")
-    for table in ("attribution", "association", "alias", "concept", "label", "context", "tenant"):
+    for table in ("attribution", "association", "alias", "name_vector", "concept", "label", "context", "tenant"):
         op.execute(f"DELETE FROM {table} WHERE tenant_id = '{NOBODY}'")
 
 

@@ -79,7 +79,7 @@ def compose(settings: Settings, database: Database, *, embedders: Embedders | No
     contexts = ContextService(database)
     hints = HintService(database, contexts)
     embeddings = EmbeddingService(database, settings, contexts, embedders)
-    graph = GraphService(database, contexts, cache_bytes=settings.graph_cache_bytes)
+    graph = GraphService(database, contexts, cache_bytes=settings.graph_cache_bytes, embedders=embedders)
     groups = GroupService(database, contexts)
     sources = SourceService(database, settings, contexts, hints, embeddings, facts=graph)
     exchange = ExchangeService(database, contexts, sources.texts, graph, groups)

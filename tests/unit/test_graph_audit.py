@@ -3,6 +3,7 @@
 import random
 from unittest import mock
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from strata.graph.audit import (
 from strata.graph.fingerprint import fingerprint
 from strata.graph.model import EdgeRows, Graph
 from strata.graph.names import dice, fold
-from strata.graph.twins import Twins, lexical_twins
+from strata.graph.twins import Twins, lexical_twins, semantic_twins
 from strata.graph.vocabulary import Namespace
 
 
@@ -67,6 +68,15 @@ def test_a_brewery_shows_its_twins():
     graph, _ = build(BREWERY)
     assert lexical_twins(graph, Namespace.CONCEPT) == [Twins("青嶺酒造", "青嶺酒蔵", 0.6666666666666666)]
     assert lexical_twins(graph, Namespace.LABEL) == []
+
+
+def test_names_of_near_meaning_are_twins():
+    graph, _ = build(BREWERY)
+    names = ["高瀬", "蔵", "nobody", "青山"]
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [0.8, 0.6]], dtype=np.float32)
+    found = semantic_twins(graph, Namespace.CONCEPT, names, vectors, floor=0.6)
+    assert [(pair.a, pair.b, round(pair.score, 6)) for pair in found] == [("高瀬", "青山", 0.8), ("蔵", "青山", 0.6)]
+    assert semantic_twins(graph, Namespace.CONCEPT, [], vectors[:0]) == []
 
 
 def test_like_names_are_compared_by_their_neighbourhoods():

@@ -118,7 +118,7 @@ def rebuild(
 
 
 async def run_embeddings(services: Services, context: str | None, *, retries_failed: bool = False) -> RunReport:
-    """Embed with progress on standard error."""
+    """Embed passages, then the names whose facts have changed, with progress on standard error."""
     from strata.cli.progress import Progress
 
     with Progress() as bar:
@@ -128,7 +128,11 @@ async def run_embeddings(services: Services, context: str | None, *, retries_fai
             words = f"{state.done:,} of {output.count(state.total, 'passage')}{failed}"
             bar.show("embed", state.done, state.total, words, pieces=state.done, noun="passage")
 
-        return await services.embeddings.run(DEFAULT_TENANT, context, seen, retries_failed=retries_failed)
+        report = await services.embeddings.run(DEFAULT_TENANT, context, seen, retries_failed=retries_failed)
+        every = (await services.contexts.list(DEFAULT_TENANT)).contexts
+        for ref in [context] if context else [one.name for one in every]:
+            await services.graph.refresh_names(DEFAULT_TENANT, ref, lambda done, total: bar.stage("names", done, total))
+        return report
 
 
 def show_run(report: RunReport) -> None:

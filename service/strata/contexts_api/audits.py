@@ -34,10 +34,20 @@ class PassageVectorsOut(Struct, frozen=True, kw_only=True):
     rows: int
 
 
+class GlossVectorsOut(Struct, frozen=True, kw_only=True):
+    """The vectors of a context's names: their model, their width, how many of each kind."""
+
+    model: str
+    width: int
+    concepts: int
+    labels: int
+
+
 class EmbeddingsOut(Struct, frozen=True, kw_only=True):
     """The model that is configured, and the one that the context's vectors are of."""
 
     provider_model: str | None
+    glosses: GlossVectorsOut | UnsetType = UNSET
     passages: PassageVectorsOut | UnsetType = UNSET
 
 
@@ -53,6 +63,7 @@ class RefreshOut(Struct, frozen=True, kw_only=True):
 
     embedded: int
     total: int
+    glosses: BreakdownOut
     passages: BreakdownOut
 
 
@@ -158,23 +169,32 @@ async def embeddings_status(call: Call) -> EmbeddingsOut:
     if active is not None:
         passages = PassageVectorsOut(model=active.model, width=active.dimension, rows=active.vectors)
     model = None if status.configured.mode == "none" else status.configured.model
-    return EmbeddingsOut(provider_model=model, passages=passages)
+    names = await call.services.graph.name_vectors(call.tenant, call.ref) if model else None
+    glosses: GlossVectorsOut | UnsetType = UNSET
+    if names is not None:
+        glosses = GlossVectorsOut(
+            model=names.model, width=names.dimension, concepts=names.concepts, labels=names.labels
+        )
+    return EmbeddingsOut(provider_model=model, glosses=glosses, passages=passages)
 
 
 @operation("POST", "/contexts/{ref:str}/embeddings/refresh")
 async def refresh_embeddings(call: Call, body: Nothing) -> RefreshOut:  # noqa: ARG001 - a body is allowed
-    """Embed what waits to be embedded."""
+    """Embed what waits to be embedded: passages, and the names whose facts have changed."""
     embeddings = call.services.embeddings
     before = await embeddings.context_status(call.tenant, call.ref)
     if not embeddings.is_on:
         raise StrataError(EMBEDDINGS_UNCONFIGURED, "No embedder is configured.")
     await embeddings.run(call.tenant, call.ref)
     after = await embeddings.context_status(call.tenant, call.ref)
-    embedded = max(0, _vectors(after) - _vectors(before))
+    names = await call.services.graph.refresh_names(call.tenant, call.ref)
+    passages = BreakdownOut(embedded=max(0, _vectors(after) - _vectors(before)), total=after.passages)
+    glosses = BreakdownOut(embedded=names.embedded, total=names.concepts + names.labels)
     return RefreshOut(
-        embedded=embedded,
-        total=after.passages,
-        passages=BreakdownOut(embedded=embedded, total=after.passages),
+        embedded=passages.embedded + glosses.embedded,
+        total=passages.total + glosses.total,
+        glosses=glosses,
+        passages=passages,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from strata.graph.vocabulary import Ints, Namespace, SpellingIndex, Vocabulary, 
 
 TWIN_FLOOR = 0.6
 TWIN_CAP = 100
+SEMANTIC_NAMES = 2_000
+"""Names above which meanings are not compared pair by pair."""
 _FLOORS = (0.95, 0.85, 0.75)
 _BLOCK = 1 << 22
 _ROUNDING = 1e-9
@@ -47,6 +49,30 @@ def lexical_twins(graph: Graph, namespace: Namespace, *, floor: float = TWIN_FLO
         if len(scores) >= cap:
             break
     return _ordered(vocabulary, index.owners[left], index.owners[right], scores, cap)
+
+
+def semantic_twins(
+    graph: Graph,
+    namespace: Namespace,
+    names: Sequence[str],
+    vectors: npt.NDArray[np.float32],
+    *,
+    floor: float = TWIN_FLOOR,
+    cap: int = TWIN_CAP,
+) -> list[Twins]:
+    """List the pairs of names whose vectors (of unit length, one a name) have the highest cosines.
+
+    Names that the graph does not have are left out. All pairs are compared: more than
+    ``SEMANTIC_NAMES`` names are too many to ask for.
+    """
+    vocabulary = graph.vocabulary(namespace)
+    places = [(vocabulary.find(name), row) for row, name in enumerate(names) if name != HIDDEN_LABEL]
+    known = sorted((index, row) for index, row in places if index is not None)
+    indices = np.array([index for index, _ in known], dtype=np.int64)
+    rows = vectors[[row for _, row in known]]
+    cosines = np.triu(rows @ rows.T, k=1) if known else np.empty((0, 0), dtype=np.float32)
+    left, right = np.nonzero(cosines >= floor) if floor > 0 else np.triu_indices(len(known), k=1)
+    return _ordered(vocabulary, indices[left], indices[right], cosines[left, right].astype(np.float64), cap)
 
 
 def _ordered(vocabulary: Vocabulary, left: Ints, right: Ints, scores: npt.NDArray[np.float64], cap: int) -> list[Twins]:

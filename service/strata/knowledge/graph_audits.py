@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.graph import audit, communities
 from strata.graph.model import Graph
-from strata.graph.twins import TWIN_CAP, TWIN_FLOOR, Twins, lexical_twins
+from strata.graph.twins import TWIN_CAP, TWIN_FLOOR, Twins, lexical_twins, semantic_twins
 from strata.graph.vocabulary import Namespace
 from strata.knowledge import graph_repository as repository
 from strata.knowledge.audit_schemas import (
@@ -31,15 +31,17 @@ from strata.knowledge.audit_schemas import (
     UnsourcedOut,
     VocabularyAuditOut,
 )
-from strata.knowledge.graph_base import GraphBase, Reading, away, limited
+from strata.knowledge.graph_base import Reading, away, limited
 from strata.knowledge.graph_matching import DEFAULT_MATCHES
+from strata.knowledge.graph_meanings import GraphMeanings
 from strata.knowledge.graph_schemas import AssociationOut, MatchCursor
 
 CHECKS = ("merge", "contradiction", "staleness")
-NOT_COMPARED = "names are not embedded, so meanings were not compared"
+NOT_COMPARED = "meanings are not compared here"
+_MANY = 10**9
 
 
-class GraphAudits(GraphBase):
+class GraphAudits(GraphMeanings):
     """Candidates for a curator, never verdicts."""
 
     async def vocabulary_audit(
@@ -49,7 +51,33 @@ class GraphAudits(GraphBase):
         floor = _floor(dice_floor, "/dice_floor")
         _floor(cosine_floor, "/cosine_floor")
         async with self._read(tenant, ref) as reading:
-            return await away(reading.graph.edge_count, _twins, reading.graph, floor)
+            return await self._twins(reading, floor, cosine_floor)
+
+    async def _twins(self, reading: Reading, floor: float, cosine_floor: float | None) -> VocabularyAuditOut:
+        """Return names that are alike in their letters, and in meaning where their vectors are there."""
+        graph = reading.graph
+        pairs: dict[Namespace, list[TwinsOut]] = {}
+        note: str | UnsetType = UNSET
+        for space in Namespace:
+            found = await self._vectors_of(reading, space)
+            if isinstance(found, str):
+                pairs[space], note = [], found
+                continue
+            names, vectors, usual = found
+            least = usual if cosine_floor is None else cosine_floor
+            twins = await away(_MANY, lambda: semantic_twins(graph, space, names, vectors, floor=least))  # noqa: B023
+            pairs[space] = _pairs(twins)
+        lexical = [
+            await away(graph.edge_count, lambda: lexical_twins(graph, space, floor=floor, cap=TWIN_CAP))  # noqa: B023
+            for space in Namespace
+        ]
+        return VocabularyAuditOut(
+            lexical_concepts=_pairs(lexical[0]),
+            lexical_labels=_pairs(lexical[1]),
+            semantic_concepts=pairs[Namespace.CONCEPT],
+            semantic_labels=pairs[Namespace.LABEL],
+            semantic_note=note,
+        )
 
     async def drift_audit(
         self,
@@ -76,7 +104,7 @@ class GraphAudits(GraphBase):
             found = await away(graph.edge_count, _unsourced, graph, rows, unsourced_floor or 0.0)
             page = found[_past(graph, found, after) :][:most]
             facts = await reading.shown([item.position for item in page])
-            twins = await away(graph.edge_count, _twins, graph, floor) if include_twins else UNSET
+            twins = await self._twins(reading, floor, cosine_floor) if include_twins else UNSET
         return DriftAuditOut(
             total=len(found),
             unsourced=[
@@ -165,16 +193,6 @@ def _floor(value: float | None, pointer: str) -> float:
     if value is not None and not 0 <= value <= 1:
         raise StrataError(INVALID_REQUEST, "A floor is a number from 0 to 1.", pointer=pointer)
     return TWIN_FLOOR if value is None else value
-
-
-def _twins(graph: Graph, floor: float) -> VocabularyAuditOut:
-    return VocabularyAuditOut(
-        lexical_concepts=_pairs(lexical_twins(graph, Namespace.CONCEPT, floor=floor, cap=TWIN_CAP)),
-        lexical_labels=_pairs(lexical_twins(graph, Namespace.LABEL, floor=floor, cap=TWIN_CAP)),
-        semantic_concepts=[],
-        semantic_labels=[],
-        semantic_note=NOT_COMPARED,
-    )
 
 
 def _pairs(found: Sequence[Twins]) -> list[TwinsOut]:

@@ -13,8 +13,10 @@ from msgspec import UNSET, UnsetType
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.graph import match, resolve
 from strata.graph.model import Graph
+from strata.graph.resolve import Resolved
 from strata.graph.vocabulary import Namespace
-from strata.knowledge.graph_base import MAX_LIST, GraphBase, away, limited, one_name
+from strata.knowledge.graph_base import MAX_LIST, away, limited, one_name
+from strata.knowledge.graph_meanings import GraphMeanings
 from strata.knowledge.graph_schemas import (
     AliasPage,
     LabelPage,
@@ -29,7 +31,6 @@ from strata.knowledge.graph_schemas import (
 )
 
 _GLOSSED = 8
-_NOT_EMBEDDED = "names are not embedded"
 T = TypeVar("T")
 
 
@@ -55,7 +56,7 @@ class _Asked:
         return next((value for value in (self.dice_floor, of_context) if value is not None), resolve.DICE_FLOOR)
 
 
-class GraphNames(GraphBase):
+class GraphNames(GraphMeanings):
     """The vocabulary of a context."""
 
     async def resolve(
@@ -152,19 +153,35 @@ class GraphNames(GraphBase):
     async def _resolve(self, tenant: UUID, ref: str, space: Namespace, asked: _Asked) -> list[ResolutionOut]:
         most = asked.checked_limit()
         async with self._read(tenant, ref) as reading:
-            graph, floor = reading.graph, asked.floor(reading.row.dice_floor)
-            found = await away(_size(graph, space), lambda: _resolved(graph, space, asked.cue, floor, most))
-        self._contexts.count_read(tenant, reading.row.context_id, is_empty=not found)
-        return found
+            graph, context = reading.graph, reading.row.context_id
+            found = await self._lexical(graph, space, asked, asked.floor(reading.row.dice_floor), most)
+            shown = await away(_size(graph, space), _shown, graph, space, found)
+        if resolve.wants_semantic(found) and not isinstance(meant := await self._meant(asked.cue), str):
+            async with self._read(tenant, ref) as reading:
+                graph = reading.graph
+                found = await self._lexical(graph, space, asked, asked.floor(reading.row.dice_floor), most)
+                sweep = await self._swept(reading, space, meant, asked.semantic_floor)
+                near = [pair for pair in sweep.cosines if pair[1] >= sweep.floor]
+                shown = await away(_size(graph, space), _shown, graph, space, resolve.joined(found, near, most))
+        self._contexts.count_read(tenant, context, is_empty=not shown)
+        return shown
+
+    @staticmethod
+    async def _lexical(graph: Graph, space: Namespace, asked: _Asked, floor: float, most: int) -> list[Resolved]:
+        return await away(
+            _size(graph, space),
+            lambda: resolve.lexical_candidates(graph, space, asked.cue, dice_floor=floor, limit=most),
+        )
 
     async def _explain(
         self, tenant: UUID, ref: str, space: Namespace, asked: _Asked, expected: str
     ) -> ResolveExplanationOut:
         most = asked.checked_limit()
         one_name(expected, "/expected")
+        meant = await self._meant(asked.cue)
         async with self._read(tenant, ref) as reading:
             graph, floor = reading.graph, asked.floor(reading.row.dice_floor)
-            sweep = resolve.Sweep(reason=_NOT_EMBEDDED)
+            sweep = await self._swept(reading, space, meant, asked.semantic_floor, deep=True)
             found = await away(
                 _size(graph, space),
                 lambda: resolve.explain_resolve(
@@ -179,8 +196,7 @@ def _size(graph: Graph, space: Namespace) -> int:
     return len(graph.vocabulary(space).names)
 
 
-def _resolved(graph: Graph, space: Namespace, cue: str, floor: float, limit: int) -> list[ResolutionOut]:
-    found = resolve.resolve(graph, space, cue, dice_floor=floor, limit=limit)
+def _shown(graph: Graph, space: Namespace, found: Sequence[Resolved]) -> list[ResolutionOut]:
     return [
         ResolutionOut(
             name=item.name,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Identity, Index, UniqueConstraint
-from sqlmodel import SQLModel
+from pgvector.sqlalchemy import HALFVEC
+from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, Identity, Index, UniqueConstraint
+from sqlmodel import Field, SQLModel
 
-from strata.platform.tables import bigint, context_foreign_key, double, text, uuid
+from strata.platform.tables import bigint, binary, context_foreign_key, double, text, uuid
 
 
-def _name_foreign_key(table: str, column: str | None = None) -> ForeignKeyConstraint:
+def _name_foreign_key(table: str, column: str | None = None, *, ondelete: str | None = None) -> ForeignKeyConstraint:
     return ForeignKeyConstraint(
         ["tenant_id", "context_id", column or f"{table}_id"],
         [f"{table}.tenant_id", f"{table}.context_id", f"{table}.{table}_id"],
+        ondelete=ondelete,
     )
 
 
@@ -74,6 +76,40 @@ class Alias(SQLModel, table=True):
     alias: str = text(primary_key=True, collation="C")
     concept_id: int | None = bigint(nullable=True)
     label_id: int | None = bigint(nullable=True)
+
+
+class NameVector(SQLModel, table=True):
+    """The vector of what a concept or a label is about: its name with its heaviest facts.
+
+    ``space`` is the fingerprint of the embedding space, ``gloss_sha256`` of the text that was embedded. It
+    goes with its name.
+    """
+
+    __tablename__ = "name_vector"
+    __table_args__ = (
+        UniqueConstraint(
+            "tenant_id",
+            "context_id",
+            "concept_id",
+            "label_id",
+            name="name_vector_name_key",
+            postgresql_nulls_not_distinct=True,
+        ),
+        CheckConstraint("num_nonnulls(concept_id, label_id) = 1", name="name_vector_name_check"),
+        Index("name_vector_label_idx", "tenant_id", "context_id", "label_id"),
+        context_foreign_key(),
+        _name_foreign_key("concept", ondelete="CASCADE"),
+        _name_foreign_key("label", ondelete="CASCADE"),
+    )
+
+    tenant_id: UUID = uuid(primary_key=True)
+    context_id: UUID = uuid(primary_key=True)
+    vector_id: int = bigint(primary_key=True, server_default=Identity(always=True))
+    concept_id: int | None = bigint(nullable=True)
+    label_id: int | None = bigint(nullable=True)
+    space: bytes = binary()
+    gloss_sha256: bytes = binary()
+    embedding: str = Field(sa_column=Column(HALFVEC, nullable=False))
 
 
 class Association(SQLModel, table=True):
