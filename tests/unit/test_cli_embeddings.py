@@ -109,7 +109,18 @@ def fake(monkeypatch):
             refusals=[],
         )
 
-    services = SimpleNamespace(embeddings=made, sources=SimpleNamespace(ingest_paths=ingest_paths))
+    async def contexts(_tenant):
+        return SimpleNamespace(contexts=[])
+
+    async def refresh_names(_tenant, _ref, _progress):
+        return None
+
+    services = SimpleNamespace(
+        embeddings=made,
+        sources=SimpleNamespace(ingest_paths=ingest_paths),
+        contexts=SimpleNamespace(list=contexts),
+        graph=SimpleNamespace(refresh_names=refresh_names),
+    )
     monkeypatch.setattr(base, "with_services", lambda use: base.run_async(use(services)))
     return made
 
