@@ -30,7 +30,7 @@ from strata.knowledge.model import ContextRow
 from strata.lookup.meaning import Question
 from strata.lookup.search import NOTHING_TO_SEARCH, FoundPassage, PassageQuery, SearchService
 from strata.platform.database import Connection
-from strata.sources.text_service import TextService
+from strata.sources.text_service import Cited, TextService
 
 GRAPH_QUERY, GRAPH_ACTIVATE, COMMUNITY = "graph_query", "graph_activate", "community"
 MAX_MATCHES = 100
@@ -208,10 +208,7 @@ class Nominator:
         )
         cited = (await self._texts.cite(connection, tenant, row.context_id, named)).found
         for (source, paragraph), text in cited.items():
-            locator = None if text.locator is None else LocatorOut(kind=text.locator.kind, value=text.locator.value)
-            self.found.texts[Locator(source, paragraph, row.name)] = CitationOut(
-                text=text.text, source=source, section=text.section, locator=locator
-            )
+            self.found.texts[Locator(source, paragraph, row.name)] = citation_out(source, text)
         self.found.lanes["citations"].did(len(cited))
         for lane, rank, at in nominated:
             fact = facts[at]
@@ -281,6 +278,12 @@ class Nominator:
             self.found.candidates.append(
                 community(artifact.row.name, source, hit.paragraph, hit.text, place, payload=hit)
             )
+
+
+def citation_out(source: str, text: Cited) -> CitationOut:
+    """Return the text of a citation as it is shown."""
+    locator = None if text.locator is None else LocatorOut(kind=text.locator.kind, value=text.locator.value)
+    return CitationOut(text=text.text, source=source, section=text.section, locator=locator)
 
 
 def passage_out(hit: FoundPassage, context: str | None = None, text: str | None = None) -> PassageOut:

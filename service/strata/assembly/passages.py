@@ -8,10 +8,9 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 
-from strata.assembly.nominate import passage_out
+from strata.assembly.nominate import citation_out, passage_out
 from strata.assembly.schemas import CitationOut, PassageOut
 from strata.errors import PARAGRAPH_NOT_FOUND, SOURCE_NOT_FOUND, StrataError
-from strata.knowledge.graph_schemas import LocatorOut
 from strata.knowledge.groups import GroupService
 from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
@@ -128,9 +127,7 @@ class PassageService:
             raise StrataError(SOURCE_NOT_FOUND, "The context holds no text under this source.", pointer="/source")
         if found.no_paragraph:
             raise StrataError(PARAGRAPH_NOT_FOUND, f"The source has no paragraph {paragraph}.", pointer="/paragraph")
-        text = found.found[source, paragraph]
-        locator = None if text.locator is None else LocatorOut(kind=text.locator.kind, value=text.locator.value)
-        return CitationOut(text=text.text, source=source, section=text.section, locator=locator)
+        return citation_out(source, found.found[source, paragraph])
 
 
 def searched(found: Found, name: str) -> SearchedOut:

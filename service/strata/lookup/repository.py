@@ -143,14 +143,6 @@ async def passage_rows(
     return [PassageRow(*row) for row in rows]
 
 
-async def source_count(connection: Connection, tenant: UUID, context: UUID) -> int:
-    """Return how many sources a context holds."""
-    count: int = await connection.fetchval(
-        "SELECT count(*) FROM source WHERE tenant_id = $1 AND context_id = $2", tenant, context
-    )
-    return count
-
-
 async def source_sizes(
     connection: Connection, tenant: UUID, context: UUID, names: Sequence[str]
 ) -> dict[str, tuple[int, int]]:
