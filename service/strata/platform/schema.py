@@ -7,7 +7,7 @@ import asyncpg
 from strata.errors import SCHEMA_OUTDATED, StrataError
 from strata.platform.dsn import redact_dsn
 
-HEAD_REVISION = "0005"
+HEAD_REVISION = "0006"
 """The revision that this code needs; a test holds it equal to the newest in migrations/."""
 
 
