@@ -2,7 +2,7 @@
 
 The session has one real Postgres: the embedded one in a temporary STRATA_HOME, or the server that
 STRATA_TEST_DATABASE_URL names. Each test that asks for ``database`` gets a database of its own,
-cloned from a migrated template.
+cloned from a migrated template. Where workers share a run, each of them is a session.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -33,6 +34,12 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("strata")
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Let SIGINT through: a shell has what it runs in the background ignore it, and tested commands inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

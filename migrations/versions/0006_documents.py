@@ -12,11 +12,48 @@ depends_on = None
 TABLES = ("document_relation", "source_revision")
 
 
+# The source that a relation leads to, seen from the document at ``path``: resolved when it is read. A path means
+# itself, or the Markdown file or folder page of that name; of the sources that a name means, one in the same
+# folder comes first, then the one with the shortest path. A document is never its own target.
+TARGET = """
+CREATE FUNCTION relation_target(tenant uuid, context uuid, form text, target text, path text)
+RETURNS uuid LANGUAGE sql STABLE PARALLEL SAFE AS $$
+  SELECT CASE relation_target.form
+    WHEN 'name' THEN (
+      SELECT s.source_id FROM source s
+      WHERE s.tenant_id = tenant AND s.context_id = context AND s.link_name <> ''
+        AND s.link_name = relation_target.target AND s.path <> relation_target.path
+      ORDER BY regexp_replace(s.path, '[^/]*$', '') <> regexp_replace(relation_target.path, '[^/]*$', ''),
+        length(s.path), s.path COLLATE "C"
+      LIMIT 1)
+    ELSE (
+      SELECT s.source_id FROM source s
+      WHERE s.tenant_id = tenant AND s.context_id = context AND s.path = ANY (
+        ARRAY[relation_target.target, relation_target.target || '.md', relation_target.target || '/index.md',
+          relation_target.target || '/README.md'])
+        AND s.path <> relation_target.path
+      ORDER BY length(s.path), s.path COLLATE "C"
+      LIMIT 1)
+    END
+$$
+"""
+
+# By what targets relations may lead to the source at ``path``; each is still to be resolved.
+NAMES = """
+CREATE FUNCTION relation_names(path text)
+RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT ARRAY[path, regexp_replace(path, '\\.md$', ''), regexp_replace(path, '/(index|README)\\.md$', ''),
+    lower(regexp_replace(regexp_replace(path, '^.*/', ''), '(?<=.)\\.[^.]*$', '') COLLATE "default")]
+$$
+"""
+
+
 def upgrade() -> None:
     # What a wiki link names: the last part of the path without its extension, in lower case.
     op.execute("""ALTER TABLE source ADD COLUMN link_name text NOT NULL DEFAULT '' COLLATE "C" """)
     op.execute(r"""
-    UPDATE source SET link_name = lower(regexp_replace(regexp_replace(path, '^.*/', ''), '(?<=.)\.[^.]*$', ''))
+    UPDATE source SET link_name =
+      lower(regexp_replace(regexp_replace(path, '^.*/', ''), '(?<=.)\.[^.]*$', '') COLLATE "default")
     """)
     # Partial, so that no foreign key check takes it (see source_category_idx).
     op.execute("CREATE INDEX source_link_name_idx ON source (tenant_id, context_id, link_name) WHERE link_name <> ''")
@@ -72,6 +109,13 @@ def upgrade() -> None:
       FOREIGN KEY (tenant_id, context_id) REFERENCES context ON DELETE CASCADE
     )
     """)
+    # A slice of a text reads only itself, as on source_content.
+    op.execute("ALTER TABLE source_revision ALTER content SET STORAGE EXTERNAL")
+    op.execute(
+        "CREATE INDEX source_revision_archived_idx ON source_revision (tenant_id, context_id, path) WHERE is_archived"
+    )
+    op.execute(TARGET)
+    op.execute(NAMES)
     for table in TABLES:
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
@@ -83,6 +127,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("DROP FUNCTION relation_target, relation_names")
     for table in reversed(TABLES):
         op.execute(f"DROP TABLE {table}")
     op.execute("ALTER TABLE source DROP COLUMN link_name")

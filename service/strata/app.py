@@ -39,6 +39,8 @@ from strata.platform.telemetry import setup_telemetry, shutdown_telemetry
 from strata.services import Services, open_services
 from strata.settings import Settings, load_settings
 from strata.sources.endpoints import SourceController
+from strata.sources.relation_endpoints import RelationController
+from strata.sources.revision_endpoints import RevisionController
 from strata.traces.endpoints import InvocationController
 from strata.traces.retention import keep_partitions
 
@@ -46,6 +48,8 @@ CONTROLLERS = (
     LookupController,
     ContextController,
     SourceController,
+    RevisionController,
+    RelationController,
     HintController,
     EmbeddingController,
     InvocationController,

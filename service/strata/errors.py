@@ -56,6 +56,9 @@ CONTEXT_NOT_FOUND = _kind(
     "context_not_found", 404, "No such context", "List the contexts, or ingest a source to create one."
 )
 SOURCE_NOT_FOUND = _kind("source_not_found", 404, "No such source", "List the sources of the context.")
+SOURCE_ARCHIVED = _kind(
+    "source_archived", 410, "Source is archived", "Read it by its pin, or ingest it again to bring it back."
+)
 HINT_NOT_FOUND = _kind("hint_not_found", 404, "No such hint", "List the hints of the context.")
 INVOCATION_NOT_FOUND = _kind("invocation_not_found", 404, "No such invocation", "List the invocations.")
 PARAGRAPH_NOT_FOUND = _kind("paragraph_not_found", 404, "No such paragraph", "Count the paragraphs from 0.")

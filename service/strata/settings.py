@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reader_timeout_seconds: Seconds = 120.0
     reader_memory_bytes: Positive = 2 * 1024 * 1024 * 1024
     max_source_bytes: Positive = 256 * 1024 * 1024
+    revisions_kept: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     lexical_cache_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
     graph_cache_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
     embeddings: str = "auto"

@@ -162,6 +162,70 @@ def test_sources_are_listed_and_shown(home):
     assert "Parental leave" in out
 
 
+def test_an_archived_source_is_read_by_its_pins(home, folder):
+    shutil.copy(folder / "hours.txt", folder / "open.txt")
+    try:
+        strata(home, "ingest", folder / "open.txt", "-c", "archive")
+        (folder / "open.txt").write_text("The office is closed.\n")
+        strata(home, "ingest", folder / "open.txt", "-c", "archive")
+    finally:
+        (folder / "open.txt").unlink()
+    assert strata(home, "sources", "text", "open.txt/v1", "-c", "archive")[0] == HANDBOOK["hours.txt"]
+    _, error = strata(home, "sources", "archive", "open.txt", "-c", "archive", code=ExitCode.USAGE)
+    assert "--yes" in error
+    _, said = strata(home, "sources", "archive", "open.txt", "-c", "archive", "--yes")
+    assert "open.txt/v2" in said
+    _, error = strata(home, "sources", "text", "open.txt", "-c", "archive", code=ExitCode.USAGE)
+    assert error.startswith("error[source_archived]: ")
+    assert "open.txt/v2" in error
+    assert document(home, "sources", "list", "-c", "archive")["items"] == []
+    assert "open.txt/v2" in strata(home, "sources", "list", "-c", "archive", "--archived")[0]
+    assert "2, archived" in strata(home, "sources", "show", "open.txt/v2", "-c", "archive")[0]
+    revisions = document(home, "sources", "revisions", "open.txt", "-c", "archive")
+    assert [(one["pin"], one["state"]) for one in revisions["items"]] == [
+        ("open.txt/v2", "ARCHIVED"),
+        ("open.txt/v1", "RETIRED"),
+    ]
+    shown, more = strata(home, "sources", "revisions", "open.txt/v1", "-c", "archive", "--limit", 1)
+    assert "open.txt/v2  archived" in shown
+    assert "--cursor" in more
+    strata(home, "sources", "delete", "open.txt", "-c", "archive", "--yes")
+    strata(home, "sources", "text", "open.txt/v1", "-c", "archive", code=ExitCode.USAGE)
+
+
+def test_relations_are_listed_and_those_that_dangle_are_told(home, tmp_path):
+    (tmp_path / "new.md").write_text("---\nrel-supersedes: old.md\nrel-depends-on: none.md#x\n---\n# New\n\n[[Old]]\n")
+    (tmp_path / "old.md").write_text("# Old\n\n## Part\n\nWords.\n")
+    _, said = strata(home, "ingest", tmp_path, "-c", "related")
+    assert "1 declared relation leads nowhere: `strata sources relations --dangling --context related`" in said
+    out, _ = strata(home, "sources", "relations", "--dangling", "-c", "related")
+    assert re.search(r"^new.md +depends-on +none.md#x +dangling$", out, re.MULTILINE)
+    out, _ = strata(home, "sources", "relations", "new.md", "-c", "related", "--all")
+    assert [line.split()[:4] for line in out.splitlines()[1:]] == [
+        ["outgoing", "supersedes", "old.md", "resolved"],
+        ["outgoing", "depends-on", "none.md#x", "dangling"],
+        ["outgoing", "link", "old.md", "resolved"],
+    ]
+    out, _ = strata(home, "sources", "show", "old.md", "-c", "related")
+    assert re.search(r"^superseded by +new.md$", out, re.MULTILINE)
+    assert re.search(r"^incoming +supersedes +new.md +resolved +New$", out, re.MULTILINE)
+    page = document(
+        home, "sources", "relations", "old.md", "-c", "related", "--direction", "incoming", "--links", "--limit", 1
+    )
+    assert [(item["source"]["path"], item["count"]) for item in page["items"]] == [("new.md", 1)]
+    assert "No relations" in strata(home, "sources", "relations", "old.md", "-c", "related", "--predicate", "x")[1]
+    for words in (
+        ("--dangling", "old.md"),
+        ("--direction", "up", "old.md"),
+        ("--predicate", "x"),
+        ("--limit", "0"),
+        ("gone.md",),
+    ):
+        strata(home, "sources", "relations", *words, "-c", "related", code=ExitCode.USAGE)
+    (tmp_path / "none.md").write_text("# None\n")
+    assert "nowhere" not in strata(home, "ingest", tmp_path, "-c", "related")[1]
+
+
 def test_a_hint_is_added_exported_and_leads_to_its_target(home):
     strata(home, "hints", "add", "Baby break", "-c", "handbook", "--target", "leave.md", "--summary", "See leave.")
     exported, _ = strata(home, "hints", "export", "-c", "handbook", "--format", "jsonl")

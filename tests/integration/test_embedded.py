@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import asyncpg
@@ -622,7 +623,10 @@ def test_the_server_shares_no_terminal_and_no_lock_with_its_starter(home):
 def test_a_forked_child_is_no_user(home):
     embedded = server(home)
     info = embedded.acquire()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of the threads that the test run itself has.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         embedded.release()
         signal.pause()
@@ -643,7 +647,8 @@ def test_a_fork_of_a_killed_user_does_not_stand_for_it(home, users):
     user = users(home)
     pid, _ = user.ready()
     user.leave()
-    code = USER.replace("sys.stdin.readline()", "child = os.fork()\nif child: print(child, flush=True)\nos.read(0, 1)")
+    # The child names itself: by then it has forgotten its parent's locks.
+    code = USER.replace("sys.stdin.readline()", "if not os.fork(): print(os.getpid(), flush=True)\nos.read(0, 1)")
     parent = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code, str(home)],
         stdin=subprocess.PIPE,

@@ -12,6 +12,7 @@ import typer
 from strata.cli import base, output
 from strata.cli.base import examples
 from strata.cli.embeddings import run_embeddings, show_run
+from strata.cli.relations import note_dangling
 from strata.errors import (
     EMBEDDING_MODEL_MISSING,
     EMBEDDING_REFUSED,
@@ -67,8 +68,13 @@ def ingest(
         raise base.bad_option("--workers", "--workers is at least 1.")
     given = {"category": category, "tags": tags or [], "language": language}
 
+    dangling = 0
+
     async def take(services: Services) -> tuple[IngestReport, RunReport | None, float | None]:
+        nonlocal dangling
         report = await run_ingest(services, context, paths, prune=prune, workers=workers, given=given)
+        if report.context_id is not None:
+            dangling = await services.sources.relations.count_dangling(DEFAULT_TENANT, str(report.context_id))
         if report.context_id is None or not services.embeddings.is_on:
             return report, None, None
         run = await _embed(services, str(report.context_id)) if embed else None
@@ -83,6 +89,7 @@ def ingest(
         show_report(report)
         if run is not None:
             show_run(run)
+        note_dangling(dangling, context)
     if report.refused:
         raise typer.Exit(base.ExitCode.PARTIAL)
 

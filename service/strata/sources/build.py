@@ -15,9 +15,10 @@ from strata.errors import INTERNAL, StrataError
 from strata.lanes.lexical.segment import SegmentData, build_segments
 from strata.platform.ids import SERIAL_BITS
 from strata.sources.discover import refusal, unreadable
-from strata.sources.metadata import describe
+from strata.sources.metadata import MAX_WARNINGS, describe
 from strata.sources.model import Built, Given, Refused, Same, Stage, Task
 from strata.sources.readers import FORMATS, beir_document, detect_format, read_document, refuse
+from strata.sources.relations import relations_of
 from strata.text.document import Document, Passage, Section
 from strata.text.languages import DEFAULT_LANGUAGE
 from strata.text.normalise import add_changes
@@ -25,8 +26,8 @@ from strata.text.passages import build_passages
 from strata.text.sections import build_sections
 from strata.text.tokenise import ANALYSER_VERSION, Analysis, analyse, with_heading
 
-BUILD_VERSION = 1
-"""Part of every fingerprint; moves whenever readers, sections or passages give other results for the same bytes."""
+BUILD_VERSION = 2
+"""Part of every fingerprint; moves whenever readers, sections, relations or passages come out differently."""
 
 MAX_PASSAGES = 1 << SERIAL_BITS
 _HEAD_BYTES = 64 * 1024
@@ -175,6 +176,8 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
     if len(passages) >= MAX_PASSAGES:
         raise refuse("too_large", f"The document has more than {MAX_PASSAGES} passages.")
     described = describe(task.path, document, task.given)
+    warnings = list(described.warnings)
+    relations = relations_of(task.path, document, described.metadata, warnings)
     changes = dict(task.changes)
     add_changes(changes, document.changes)
     content = document.text.encode()
@@ -197,13 +200,14 @@ def _build(loaded: Loaded, document: Document) -> tuple[Built, list[Analysis]]:
         occurred_at=described.occurred_at,
         metadata=described.metadata,
         normalisation={name: changes[name] for name in sorted(changes)},
-        warnings=described.warnings,
+        warnings=tuple(warnings[:MAX_WARNINGS]),
         content_sha256=loaded.content_sha256,
         fingerprint=loaded.fingerprint,
         content=content,
         sections=sections,
         passages=passages,
         passage_sha256=[range_sha256(content, passage) for passage in passages],
+        relations=relations,
     )
     return source, analyses
 

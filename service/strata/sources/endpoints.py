@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 from msgspec import Struct
 
-from strata.errors import CONTEXT_NOT_FOUND, SOURCE_NOT_FOUND, SOURCE_REFUSED, StrataError
+from strata.errors import CONTEXT_NOT_FOUND, SOURCE_ARCHIVED, SOURCE_NOT_FOUND, SOURCE_REFUSED, StrataError
 from strata.platform.openapi import documented
 from strata.platform.problems import JSON_BODY_STATE, read_body
 from strata.sources.model import DocumentInput
@@ -90,6 +90,9 @@ _SECTION = {
 }
 _DETAIL = {
     **_VIEW,
+    "pin": "hr/leave.md/v1",
+    "state": "CURRENT",
+    "supersededBy": [],
     "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "metadata": {"owner": "people team"},
     "normalisation": {},
@@ -115,7 +118,10 @@ class SourceItems(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SourceController(Controller):
-    """The documents of a context. A source is addressed by its path or its id; a path may hold slashes."""
+    """The documents of a context. A source is addressed by its path or its id; a path may hold slashes.
+
+    Reading takes pins too: ``hr/leave.md/v2``.
+    """
 
     path = "/api/v1/contexts/{context:str}"
     tags = ("sources",)
@@ -176,16 +182,19 @@ class SourceController(Controller):
         category: Annotated[str | None, QueryParameter(description="Only sources of this category.")] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="Sources a page.")] = 100,
         cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
+        archived: Annotated[bool, QueryParameter(description="Archived sources instead.")] = False,
     ) -> SourceItems:
-        """Return one page of sources, by path."""
-        page = await sources.list(tenant, context, limit=limit, cursor=cursor, prefix=prefix, category=category)
+        """Return one page of sources, by path; of archived ones each is shown at its last revision."""
+        page = await sources.list(
+            tenant, context, limit=limit, cursor=cursor, prefix=prefix, category=category, archived=archived
+        )
         return SourceItems(items=page.sources, next_cursor=page.next_cursor)
 
     @get(
         "/sources/{source:path}",
         operation_id="getSource",
         summary="Describe a source",
-        opt=documented(response=_DETAIL, errors=(CONTEXT_NOT_FOUND, SOURCE_NOT_FOUND)),
+        opt=documented(response=_DETAIL, errors=(CONTEXT_NOT_FOUND, SOURCE_NOT_FOUND, SOURCE_ARCHIVED)),
     )
     async def get_source(
         self,
@@ -194,7 +203,10 @@ class SourceController(Controller):
         sources: NamedDependency[SourceService],
         tenant: NamedDependency[UUID],
     ) -> SourceDetail:
-        """Return one source with its outline, metadata, and what was normalised away."""
+        """Return one source, or the revision that a pin names, with its outline and metadata.
+
+        What was normalised away is said of the current revision only.
+        """
         return await sources.get(tenant, context, _reference(source))
 
     @delete(
@@ -211,14 +223,17 @@ class SourceController(Controller):
         sources: NamedDependency[SourceService],
         tenant: NamedDependency[UUID],
     ) -> Deletion:
-        """Delete one source with its passages and what it gave to the hints. Final when it returns."""
+        """Delete one source, archived or not, with its passages, its revisions and what it gave to the hints.
+
+        Final when it returns. A pin is not a source.
+        """
         return await sources.delete(tenant, context, _reference(source))
 
     @get(
         "/text/{source:path}",
         operation_id="readSourceText",
         summary="Read the stored text of a source",
-        opt=documented(response=_SLICE, errors=(CONTEXT_NOT_FOUND, SOURCE_NOT_FOUND)),
+        opt=documented(response=_SLICE, errors=(CONTEXT_NOT_FOUND, SOURCE_NOT_FOUND, SOURCE_ARCHIVED)),
     )
     async def read_text(
         self,
@@ -236,7 +251,8 @@ class SourceController(Controller):
     ) -> TextSlice:
         """Return a byte range of the stored text with its hash: what a citation points to.
 
-        At most 1 MiB at a time. A range that cuts a character is narrowed to whole ones.
+        A pin reads the revision that it names: the `sourceVersion` of a citation makes one. At most 1 MiB
+        at a time. A range that cuts a character is narrowed to whole ones.
         """
         return await sources.read_text(tenant, context, _reference(source), start_byte, end_byte)
 

@@ -9,6 +9,7 @@ from typing import Literal
 from uuid import UUID
 
 from strata.sources.readers import BeirRecord
+from strata.sources.relations import Relation
 from strata.text.document import Passage, Section
 
 Stage = Literal["find", "read", "parse", "build", "store"]
@@ -122,7 +123,8 @@ class Locator:
 class Built:
     """A source ready to be written; ``passage_sha256`` stand beside ``passages``.
 
-    ``questions`` are (passage, question), by passage. ``locators`` belong to the passage of the number.
+    ``relations`` are in their order. ``questions`` are (passage, question), by passage. ``locators`` belong to the
+    passage of the number.
     ``stored_at`` is None for the moment it is written.
     """
 
@@ -152,3 +154,4 @@ class Built:
     questions: Sequence[tuple[int, str]] = ()
     locators: Mapping[int, Locator] = field(default_factory=dict)
     stored_at: datetime | None = None
+    relations: Sequence[Relation] = ()

@@ -1,4 +1,4 @@
-"""The identity of a source within its context: a cleaned path or id."""
+"""The identity of a source within its context, a cleaned path or id; and the pins of its revisions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from strata.errors import INVALID_REQUEST, StrataError
 from strata.text.normalise import add_changes, normalise_text
 
 MAX_PATH_BYTES = 1024
+MAX_REVISION = 2**63 - 1
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BREAKS = re.compile(r"\s+")
+_MAX_DIGITS = 18
+_DIGITS = frozenset("0123456789")
 
 
 def clean_id(raw: str, changes: dict[str, int], pointer: str | None = None) -> str:
@@ -51,3 +54,20 @@ def clean_path(raw: str, changes: dict[str, int], pointer: str | None = None) ->
     if not parts:
         raise StrataError(INVALID_REQUEST, "The path names no document.", pointer=pointer)
     return "/".join(parts)
+
+
+def pin_of(path: str, revision: int) -> str:
+    """Return the pin of a revision, such as ``hr/leave.md/v2``."""
+    return f"{path}/v{revision}"
+
+
+def as_pin(ref: str) -> tuple[str, int] | None:
+    """Return path and revision of what has the form of a pin; the number is from 1, without leading zeros.
+
+    A number beyond all revisions is the largest there can be.
+    """
+    path, _, last = ref.rpartition("/")
+    digits = last[1:]
+    if not path or not last.startswith("v") or not digits or digits[0] == "0" or not _DIGITS.issuperset(digits):
+        return None
+    return path, int(digits) if len(digits) <= _MAX_DIGITS else MAX_REVISION

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from strata.platform.database import Connection
+from strata.sources.paths import pin_of
+
+State = Literal["CURRENT", "RETIRED", "ARCHIVED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,16 @@ class SourceRow:
     passage_count: int
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def pin(self) -> str:
+        """The reference that names this revision for ever."""
+        return pin_of(self.path, self.revision)
+
+    @property
+    def state(self) -> State:
+        """What stands in the table is current."""
+        return "CURRENT"
 
 
 @dataclass(frozen=True, slots=True)

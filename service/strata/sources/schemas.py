@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from strata.sources.model import DocumentInput, Refused, Stage
+from strata.sources.repository import State
 
 MAX_DOCUMENTS = 1_000
 MAX_PAGE = 1_000
@@ -117,7 +118,7 @@ class IngestReport(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SourceView(Struct, frozen=True, rename="camel", kw_only=True):
-    """A source at its current revision."""
+    """A source at its current revision, or an earlier one: both its times are then when it was stored."""
 
     id: UUID
     path: str
@@ -157,8 +158,15 @@ class SectionView(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SourceDetail(SourceView, frozen=True, rename="camel", kw_only=True):
-    """A source with its outline, metadata, and what was normalised away."""
+    """A source, or an earlier revision of one, with its outline, metadata, and what was normalised away.
 
+    ``pin`` names this revision for ever. What was normalised away is known of the current one only.
+    ``supersededBy`` are the paths of the documents that now stand in its place, as relations say.
+    """
+
+    pin: str
+    state: State
+    superseded_by: list[str]
     sha256: str
     metadata: dict[str, Any]
     normalisation: dict[str, int]
@@ -176,6 +184,34 @@ class TextSlice(Struct, frozen=True, rename="camel", kw_only=True):
     total_bytes: int
     sha256: str
     text: str
+
+
+class RevisionView(Struct, frozen=True, rename="camel", kw_only=True):
+    """A revision of a source; ``retiredAt`` is null for the current one. ``sha256`` is of the original's bytes."""
+
+    revision: int
+    pin: str
+    state: State
+    title: str
+    sha256: str
+    text_bytes: int
+    stored_at: datetime
+    retired_at: datetime | None
+
+
+class RevisionPage(Struct, frozen=True, rename="camel", kw_only=True):
+    """One page of the revisions of a source, newest first; ``nextCursor`` is null on the last."""
+
+    items: list[RevisionView]
+    next_cursor: str | None
+
+
+class Archival(Struct, frozen=True, rename="camel", kw_only=True):
+    """A source that left search and stays readable by its pins; ``pin`` is of its last revision."""
+
+    path: str
+    revision: int
+    pin: str
 
 
 class Deletion(Struct, frozen=True, rename="camel", kw_only=True):

@@ -9,21 +9,24 @@ from pathlib import Path
 from uuid import UUID
 
 from strata.embeddings.service import EmbeddingService
-from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, SOURCE_NOT_FOUND, StrataError
+from strata.errors import CONTEXT_NOT_FOUND, INVALID_REQUEST, StrataError
 from strata.hints.service import HintService
 from strata.knowledge.model import ContextRow
-from strata.knowledge.service import ContextService, as_uuid
+from strata.knowledge.service import ContextService
 from strata.lanes.lexical.repository import contexts_with_dead
 from strata.platform.database import Connection, Database
 from strata.settings import Settings
-from strata.sources import repository
+from strata.sources import reading, repository, revision_repository
 from strata.sources.discover import Survey, survey, tasks_of
 from strata.sources.ingest import BULK, ONLINE, PARALLEL_BYTES, Limits, Pipeline, Run, Tally
 from strata.sources.inputs import input_tasks
 from strata.sources.merging import Merger
 from strata.sources.metadata import clean_given
 from strata.sources.model import DocumentInput, Given, Task
-from strata.sources.repository import Gone, SourceRow
+from strata.sources.reading import Document
+from strata.sources.relation_service import RelationService
+from strata.sources.repository import Gone
+from strata.sources.revision_service import RevisionService
 from strata.sources.schemas import (
     MAX_DOCUMENTS,
     MAX_PAGE,
@@ -51,7 +54,8 @@ class SourceService:
     """The documents of a context. Ingest replaces a source as a whole; delete is final.
 
     ``facts``, where given, forgets what a source asserted when its text is replaced or deleted. ``texts``
-    are the sources that are stored as they stand, paragraph by paragraph.
+    are the sources that are stored as they stand, paragraph by paragraph; ``revisions`` are the earlier
+    states of sources, ``relations`` what stands between them.
     """
 
     def __init__(
@@ -68,10 +72,12 @@ class SourceService:
         self._settings = settings
         self._contexts = contexts
         self._embeddings = embeddings
-        self._store = Store(database, contexts, hints, embeddings, facts)
+        self._store = Store(database, contexts, hints, embeddings, facts, revisions_kept=settings.revisions_kept)
         self._workers = Workers(settings)
         self._merger = Merger(database)
         self.texts = TextService(database, contexts, embeddings, self._store, self._merger)
+        self.revisions = RevisionService(database, contexts, self._store, self._merger)
+        self.relations = RelationService(database, contexts)
 
     async def ingest(
         self, tenant: UUID, context_name: str, documents: Sequence[DocumentInput], *, origin: str = ""
@@ -134,18 +140,22 @@ class SourceService:
         return tally.report(context, context_name, found.skipped)
 
     async def delete(self, tenant: UUID, context_ref: str, path_or_id: str) -> Deletion:
-        """Delete one source; when this returns, nothing of it is found any more.
+        """Delete one source, archived or not, with all its revisions; when this returns, none of it is found any more.
 
-        Raises ``source_not_found``. The merge that is scheduled takes the last of it out of the index.
+        Raises ``source_not_found``, also for a pin. The merge that is scheduled takes the last of it out
+        of the index.
         """
         async with self._database.work(tenant, timeout_seconds=_DELETE_TIMEOUT_SECONDS) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
-            row = await self._find(connection, tenant, context, path_or_id)
+            row = await reading.find_named(connection, tenant, context.context_id, path_or_id)
+            if row is None:
+                raise reading.not_found(path_or_id)
             await self._store.hold(connection, tenant, context.context_id)
             gone = await repository.lock_ids(connection, tenant, context.context_id, [row.source_id])
-            if not gone:
-                raise _not_found(path_or_id)
-            deletion = await self._delete(connection, tenant, context.context_id, gone)
+            archived = await revision_repository.lock_archived(connection, tenant, context.context_id, [row.path])
+            if not gone and not archived:
+                raise reading.not_found(path_or_id)
+            deletion = await self._delete(connection, tenant, context.context_id, gone, list(archived))
         self._merger.schedule(tenant, context.context_id, purge=True)
         return deletion
 
@@ -158,7 +168,7 @@ class SourceService:
         origin: str | None = None,
         category: str | None = None,
     ) -> Deletion:
-        """Delete the sources of one context that match every filter given; all of them when none is.
+        """Delete the sources of one context that match every filter given, archived ones too; all when none is given.
 
         One transaction. What other contexts hold is never touched.
         """
@@ -170,7 +180,10 @@ class SourceService:
             gone = await repository.lock_matching(
                 connection, tenant, context.context_id, prefix=prefix, origin=origin, category=category
             )
-            deletion = await self._delete(connection, tenant, context.context_id, gone)
+            archived = await revision_repository.lock_matching(
+                connection, tenant, context.context_id, prefix=prefix, origin=origin, category=category
+            )
+            deletion = await self._delete(connection, tenant, context.context_id, gone, archived)
         if deletion.sources:
             self._merger.schedule(tenant, context.context_id, purge=True)
         return deletion
@@ -184,15 +197,20 @@ class SourceService:
         cursor: str | None = None,
         prefix: str = "",
         category: str | None = None,
+        archived: bool = False,
     ) -> SourcePage:
-        """Return one page of sources by path; ``cursor`` is the ``nextCursor`` of the page before."""
+        """Return one page of sources by path; ``cursor`` is the ``nextCursor`` of the page before.
+
+        ``archived`` lists the archived ones instead, each at its last revision.
+        """
         if not 1 <= limit <= MAX_PAGE:
             raise StrataError(INVALID_REQUEST, f"A page has 1 to {MAX_PAGE} sources.", pointer="?limit")
         after = decode_cursor(cursor)
         async with self._database.work(tenant) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
-            rows = (
-                await repository.page(
+            read = revision_repository.page_archived if archived else repository.page
+            rows: Sequence[Document] = (
+                await read(
                     connection,
                     tenant,
                     context.context_id,
@@ -212,29 +230,34 @@ class SourceService:
         )
 
     async def get(self, tenant: UUID, context_ref: str, path_or_id: str) -> SourceDetail:
-        """Return one source with its outline; raises ``source_not_found``."""
+        """Return one source, or the revision that a pin names, with its outline.
+
+        Raises ``source_not_found`` and ``source_archived``.
+        """
         async with self._database.work(tenant, snapshot=True) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
-            row = await self._find(connection, tenant, context, path_or_id)
-            heads = await repository.sections(connection, tenant, context.context_id, row.source_id)
-        return source_detail(row, heads)
+            row = await reading.find_document(connection, tenant, context.context_id, path_or_id)
+            heads = await reading.outline(connection, tenant, context.context_id, row)
+            superseded = await self.relations.superseded_by(connection, tenant, context.context_id, [row.source_id])
+        return source_detail(row, heads, superseded.get(row.source_id, ()))
 
     async def read_text(
         self, tenant: UUID, context_ref: str, path_or_id: str, start_byte: int = 0, end_byte: int | None = None
     ) -> TextSlice:
         """Return a range of the stored text, at most 1 MiB of it; ``end_byte`` None means as far as that goes.
 
-        A range that cuts a character is narrowed to whole ones; the slice says what it holds.
+        A pin reads the revision that it names. A range that cuts a character is narrowed to whole ones;
+        the slice says what it holds. Raises ``source_not_found`` and ``source_archived``.
         """
         if start_byte < 0 or (end_byte is not None and end_byte < start_byte):
             raise StrataError(INVALID_REQUEST, "The range ends before it starts.", pointer="?startByte")
         async with self._database.work(tenant, snapshot=True) as connection:
             context = await self._contexts.resolve(connection, tenant, context_ref)
-            row = await self._find(connection, tenant, context, path_or_id)
+            row = await reading.find_document(connection, tenant, context.context_id, path_or_id)
             start = min(start_byte, row.text_bytes)
             end = min(row.text_bytes if end_byte is None else end_byte, start + MAX_SLICE_BYTES, row.text_bytes)
-            data = await repository.text_range(
-                connection, tenant, context.context_id, row.source_id, start=start, length=max(0, end - start)
+            data = await reading.text_range(
+                connection, tenant, context.context_id, row, start=start, length=max(0, end - start)
             )
         return text_slice(row, start, data)
 
@@ -293,9 +316,11 @@ class SourceService:
                 self._merger.schedule(tenant, context.context_id, purge=True)
             after = page[-1][0]
 
-    async def _delete(self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone]) -> Deletion:
-        await self._store.remove(connection, tenant, context, gone)
-        return Deletion(sources=len(gone), passages=sum(source.passages for source in gone))
+    async def _delete(
+        self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone], archived: Sequence[str] = ()
+    ) -> Deletion:
+        await self._store.remove(connection, tenant, context, gone, archived=archived)
+        return Deletion(sources=len(gone) + len(archived), passages=sum(source.passages for source in gone))
 
     async def _context(self, tenant: UUID, ref: str, *, is_wanted: bool) -> ContextRow | None:
         """Return the context, made when there is something to put in; None when there is neither."""
@@ -308,14 +333,6 @@ class SourceService:
                 if error.kind is not CONTEXT_NOT_FOUND:
                     raise
                 return None
-
-    async def _find(self, connection: Connection, tenant: UUID, context: ContextRow, path_or_id: str) -> SourceRow:
-        row = None
-        if is_storable(path_or_id):
-            row = await repository.find(connection, tenant, context.context_id, path_or_id, as_uuid(path_or_id.strip()))
-        if row is None:
-            raise _not_found(path_or_id)
-        return row
 
     def _processes(self, size: int, asked: int | None) -> int:
         return worker_count(self._settings, asked) if size >= PARALLEL_BYTES else 1
@@ -331,8 +348,3 @@ def _tasks(found: Survey, tally: Tally, given: Given) -> Iterator[Task]:
         yield from (replace(task, given=given) for task in tasks_of(entry, tally.refuse))
         if entry.is_corpus and tally.refused > before and entry.origin in found.prunable:
             found.prunable.remove(entry.origin)
-
-
-def _not_found(path_or_id: str) -> StrataError:
-    shown = path_or_id[:200].encode("utf-8", "replace").decode()
-    return StrataError(SOURCE_NOT_FOUND, f"There is no source {shown!r} in this context.")

@@ -22,6 +22,7 @@ from strata.lanes.lexical.repository import add_segment, kill_sources
 from strata.lanes.lexical.segment import SegmentData, merge_segments
 from strata.platform.database import Connection, Database
 from strata.platform.ids import ORDINALS, SERIAL_BITS, new_id
+from strata.sources import revision_repository as revisions
 from strata.sources import write_repository as repository
 from strata.sources.build import Batch, failed, log_defect
 from strata.sources.discover import refusal
@@ -67,7 +68,10 @@ class FactKeeper(Protocol):
 
 
 class Store:
-    """Writes batches of built sources into one context at a time, and deletes sources."""
+    """Writes batches of built sources into one context at a time, archives and deletes sources.
+
+    ``revisions_kept`` is how many earlier revisions of a source stay when it is replaced, None for all.
+    """
 
     def __init__(
         self,
@@ -76,12 +80,15 @@ class Store:
         hints: HintService,
         embeddings: EmbeddingService,
         facts: FactKeeper | None = None,
+        *,
+        revisions_kept: int | None = None,
     ) -> None:
         self._database = database
         self._contexts = contexts
         self._hints = hints
         self._embeddings = embeddings
         self._facts = facts
+        self._revisions_kept = revisions_kept
 
     async def write(self, tenant: UUID, context: UUID, batch: Batch, *, is_patient: bool) -> Written:
         """Write a batch; readers see all of it or nothing.
@@ -184,22 +191,70 @@ class Store:
         await repository.lock_paths(connection, _lock_keys(context, paths))
 
     async def remove(
-        self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone], *, keeps_facts: bool = False
+        self,
+        connection: Connection,
+        tenant: UUID,
+        context: UUID,
+        gone: Sequence[Gone],
+        *,
+        archived: Iterable[str] = (),
+        keeps_facts: bool = False,
     ) -> None:
-        """Delete locked sources with their text, hints, postings, vectors and, unless kept, the facts they assert.
+        """Delete locked sources, and the locked paths of archived ones, with all their revisions.
 
-        Who does not keep the facts has called :meth:`hold` before anything was locked.
+        Text, hints, postings and vectors go and, unless kept, the facts they assert. Who does not keep
+        the facts has called :meth:`hold` before anything was locked.
         """
-        if not gone:
-            return
-        ids, serials = [source.source_id for source in gone], [source.serial for source in gone]
-        await kill_sources(connection, tenant, context, serials)
-        await self._hints.remove_for_sources(connection, tenant, context, ids)
-        await repository.delete_sources(connection, tenant, context, ids)
-        await self._embeddings.remove(connection, tenant, context, serials)
+        paths = [*(source.path for source in gone), *archived]
+        if paths:
+            await revisions.delete(connection, tenant, context, paths)
+            await self._take_away(connection, tenant, context, gone, paths, keeps_facts=keeps_facts)
+
+    async def archive(self, connection: Connection, tenant: UUID, context: UUID, gone: Sequence[Gone]) -> None:
+        """Take locked sources away as :meth:`remove` does, except that their revisions stay, the current one too."""
+        if gone:
+            await revisions.retire(connection, tenant, context, [one.source_id for one in gone], is_archived=True)
+            await self._take_away(connection, tenant, context, gone, [one.path for one in gone])
+
+    async def _take_away(
+        self,
+        connection: Connection,
+        tenant: UUID,
+        context: UUID,
+        gone: Sequence[Gone],
+        paths: Sequence[str],
+        *,
+        keeps_facts: bool = False,
+    ) -> None:
+        if gone:
+            ids, serials = [source.source_id for source in gone], [source.serial for source in gone]
+            await kill_sources(connection, tenant, context, serials)
+            await self._hints.remove_for_sources(connection, tenant, context, ids)
+            await repository.delete_sources(connection, tenant, context, ids)
+            await self._embeddings.remove(connection, tenant, context, serials)
         await self._contexts.bump_passages(connection, tenant, context)
         if not keeps_facts and self._facts is not None:
-            await self._facts.forget_sources(connection, tenant, context, [source.path for source in gone])
+            await self._facts.forget_sources(connection, tenant, context, paths)
+
+    async def _retire(self, connection: Connection, tenant: UUID, context: UUID, replaced: Sequence[Known]) -> None:
+        """Keep the revisions of sources that are about to be replaced, as many as are to be kept."""
+        if self._revisions_kept != 0:
+            ids = [source.source_id for source in replaced]
+            await revisions.retire(connection, tenant, context, ids, is_archived=False)
+
+    async def _count_on(
+        self, connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed], archived: Iterable[str]
+    ) -> dict[UUID, int]:
+        """Bring archived sources back, and drop more revisions than are to be kept.
+
+        Returns the revisions of those that were brought back.
+        """
+        back = list(archived)
+        numbers = await revisions.revive(connection, tenant, context, back) if back else {}
+        if self._revisions_kept is not None:
+            paths = [item.source.path for item in placed]
+            await revisions.thin(connection, tenant, context, paths, self._revisions_kept)
+        return numbers
 
     async def replace(
         self, connection: Connection, tenant: UUID, context: UUID, batch: Batch, *, keeps_facts: bool = False
@@ -224,21 +279,28 @@ class Store:
         if not fresh:
             return Written(same=same)
         serials = await repository.next_serials(connection, len(fresh))
+        ids = {path: old.source_id for path, old in known.items()}
+        added = [path for number in fresh if (path := batch.built[number].path) not in known]
+        archived = await revisions.lock_archived(connection, tenant, context, added) if added else {}
+        ids |= archived
         placed = [
-            Placed(source, old.source_id if (old := known.get(source.path)) else new_id(), serial)
+            Placed(source, ids.get(source.path) or new_id(), serial)
             for source, serial in zip((batch.built[number] for number in fresh), serials, strict=True)
         ]
         replaced = [known[item.source.path] for item in placed if item.source.path in known]
         successors = {known[item.source.path].serial: item.serial for item in placed if item.source.path in known}
         remembered = await self._embeddings.remember(connection, tenant, context, list(successors))
         if replaced:
+            await self._retire(connection, tenant, context, replaced)
             await repository.clear(connection, tenant, context, [old.source_id for old in replaced])
             await kill_sources(connection, tenant, context, [old.serial for old in replaced])
-        revisions = await repository.put_sources(connection, tenant, context, placed)
+        numbers = await repository.put_sources(connection, tenant, context, placed)
+        numbers |= await self._count_on(connection, tenant, context, placed, archived)
         await repository.insert_content(connection, tenant, context, placed)
         await repository.insert_sections(connection, tenant, context, placed)
         await repository.insert_passages(connection, tenant, context, placed, SERIAL_BITS)
         await repository.insert_questions(connection, tenant, context, placed)
+        await repository.insert_relations(connection, tenant, context, placed)
         for segment in numbered(batch.segments, dict(zip(fresh, serials, strict=True))):
             await add_segment(connection, tenant, context, segment)
         await self._hints.replace_for_sources(connection, tenant, context, [_offered(item) for item in placed])
@@ -250,7 +312,7 @@ class Store:
         changed = {item.source.path for item in placed} & known.keys()
         if self._facts is not None and changed.intersection(asserting):
             await self._facts.forget_sources(connection, tenant, context, sorted(changed.intersection(asserting)))
-        return Written([(item, revisions[item.source_id]) for item in placed], same)
+        return Written([(item, numbers[item.source_id]) for item in placed], same)
 
 
 async def _retried(attempt: Callable[[], Awaitable[T]], *, is_patient: bool) -> T:

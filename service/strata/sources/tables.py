@@ -186,12 +186,22 @@ class DocumentRelation(SQLModel, table=True):
 class SourceRevision(SQLModel, table=True):
     """A revision that is no longer the current one, readable by its pin ``path/vN``.
 
-    Keyed by path, without a reference to the source: what is archived has revisions only. ``sections`` holds
+    Keyed by path, without a reference to the source: what is archived has revisions only, and of these the
+    newest ``is_archived``; no revision of a source that stands is. ``sections`` holds
     ``[level, heading, anchor, breadcrumb, start_byte, end_byte]`` each, ``content`` the normalised text.
     """
 
     __tablename__ = "source_revision"
-    __table_args__ = (context_foreign_key(),)
+    __table_args__ = (
+        Index(
+            "source_revision_archived_idx",
+            "tenant_id",
+            "context_id",
+            "path",
+            postgresql_where=column("is_archived"),
+        ),
+        context_foreign_key(),
+    )
 
     tenant_id: UUID = uuid(primary_key=True)
     context_id: UUID = uuid(primary_key=True)

@@ -12,7 +12,7 @@ from strata.knowledge.model import ContextRow
 from strata.knowledge.service import ContextService
 from strata.platform.database import Connection, Database
 from strata.platform.ids import ORDINALS
-from strata.sources import text_repository
+from strata.sources import revision_repository, text_repository
 from strata.sources.merging import Merger
 from strata.sources.model import Locator
 from strata.sources.store import Store
@@ -110,12 +110,13 @@ class TextService:
         return prepared.stored
 
     async def remove(self, connection: Connection, tenant: UUID, context_id: UUID, names: Sequence[str]) -> int:
-        """Delete the texts of sources with their index entries and vectors; return how many had one."""
+        """Delete the texts of sources, archived ones too, with all that hangs on them; return how many had one."""
         askable = [name for name in dict.fromkeys(names) if is_storable(name)]
         await self._store.lock(connection, tenant, context_id, askable)
         gone = await text_repository.lock_named(connection, tenant, context_id, askable)
-        await self._store.remove(connection, tenant, context_id, gone, keeps_facts=True)
-        return len(gone)
+        archived = await revision_repository.lock_archived(connection, tenant, context_id, askable)
+        await self._store.remove(connection, tenant, context_id, gone, archived=archived, keeps_facts=True)
+        return len(gone) + len(archived)
 
     def wake(self, tenant: UUID, context_id: UUID, *, purge: bool = False) -> None:
         """After the commit of what was stored or (``purge``) removed: let vectors and the index follow."""

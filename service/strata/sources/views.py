@@ -8,23 +8,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from strata.errors import INVALID_REQUEST, StrataError
-from strata.sources.repository import SectionHead, SourceRow
-from strata.sources.schemas import SectionView, SourceDetail, SourceView, TextSlice
+from strata.sources.paths import MAX_REVISION, pin_of
+from strata.sources.repository import SectionHead, SourceRow, State
+from strata.sources.revision_repository import HistoryRow, RevisionRow
+from strata.sources.schemas import RevisionView, SectionView, SourceDetail, SourceView, TextSlice
 
 
-def source_view(row: SourceRow) -> SourceView:
+def source_view(row: SourceRow | RevisionRow) -> SourceView:
     """Return a source as a list shows it."""
     return SourceView(**_fields(row))
 
 
-def source_detail(row: SourceRow, heads: Sequence[SectionHead]) -> SourceDetail:
-    """Return a source with its outline."""
+def source_detail(
+    row: SourceRow | RevisionRow, heads: Sequence[SectionHead], superseded_by: Sequence[str]
+) -> SourceDetail:
+    """Return a source, or an earlier revision of one, with its outline and what supersedes it."""
     return SourceDetail(
         **_fields(row),
+        pin=row.pin,
+        state=row.state,
+        superseded_by=list(superseded_by),
         sha256=row.content_sha256.hex(),
         metadata=row.metadata,
-        normalisation=row.normalisation,
-        warnings=row.warnings,
+        normalisation=row.normalisation if isinstance(row, SourceRow) else {},
+        warnings=row.warnings if isinstance(row, SourceRow) else [],
         sections=[
             SectionView(
                 level=head.level,
@@ -39,7 +46,22 @@ def source_detail(row: SourceRow, heads: Sequence[SectionHead]) -> SourceDetail:
     )
 
 
-def text_slice(row: SourceRow, start: int, data: bytes) -> TextSlice:
+def revision_view(path: str, row: HistoryRow) -> RevisionView:
+    """Return a revision as the history of a source shows it."""
+    gone: State = "ARCHIVED" if row.is_archived else "RETIRED"
+    return RevisionView(
+        revision=row.revision,
+        pin=pin_of(path, row.revision),
+        state="CURRENT" if row.retired_at is None else gone,
+        title=row.title,
+        sha256=row.content_sha256.hex(),
+        text_bytes=row.text_bytes,
+        stored_at=row.stored_at,
+        retired_at=row.retired_at,
+    )
+
+
+def text_slice(row: SourceRow | RevisionRow, start: int, data: bytes) -> TextSlice:
     """Return the whole characters in a byte range of a source's text."""
     skipped = next((number for number, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))
     text = data[skipped:].decode("utf-8", "ignore")
@@ -81,7 +103,17 @@ def decode_cursor(cursor: str | None) -> str:
     return path
 
 
-def _fields(row: SourceRow) -> dict[str, Any]:
+def decode_revision(cursor: str | None) -> int:
+    """Return the revision that a cursor stands for, beyond all for none; raises ``invalid_request``."""
+    revision = decode_cursor(cursor)
+    if not revision:
+        return MAX_REVISION
+    if not (revision.isascii() and revision.isdigit() and len(revision) <= len(str(MAX_REVISION))):
+        raise StrataError(INVALID_REQUEST, "The cursor is not one that a page gave.", pointer="?cursor")
+    return min(int(revision), MAX_REVISION)
+
+
+def _fields(row: SourceRow | RevisionRow) -> dict[str, Any]:
     return {
         "id": row.source_id,
         "path": row.path,
@@ -98,6 +130,6 @@ def _fields(row: SourceRow) -> dict[str, Any]:
         "original_bytes": row.original_bytes,
         "text_bytes": row.text_bytes,
         "passages": row.passage_count,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
+        "created_at": row.created_at if isinstance(row, SourceRow) else row.stored_at,
+        "updated_at": row.updated_at if isinstance(row, SourceRow) else row.stored_at,
     }

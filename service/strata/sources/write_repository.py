@@ -93,8 +93,11 @@ async def set_origins(connection: Connection, tenant: UUID, context: UUID, moved
 
 
 async def clear(connection: Connection, tenant: UUID, context: UUID, sources: Sequence[UUID]) -> None:
-    """Delete text, sections, passages and questions of sources that are about to be written anew."""
+    """Delete text, sections, passages, questions and relations of sources that are about to be written anew."""
     arguments = (tenant, context, sources)
+    await connection.execute(
+        "DELETE FROM document_relation WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
+    )
     await connection.execute(
         "DELETE FROM passage_question WHERE tenant_id = $1 AND context_id = $2 AND source_id = ANY($3)", *arguments
     )
@@ -117,12 +120,13 @@ async def put_sources(connection: Connection, tenant: UUID, context: UUID, place
         INSERT INTO source AS old (
           tenant_id, context_id, source_id, serial, path, origin, title, format, media_type, category, language, tags,
           source_key, source_key_basis, occurred_at, metadata, normalisation, warnings, content_sha256, fingerprint,
-          original_bytes, text_bytes, passage_count, updated_at)
+          original_bytes, text_bytes, passage_count, updated_at, link_name)
         SELECT $1, $2, new.source_id, serial, path, origin, title, format, media_type, category, language,
           ARRAY(SELECT tag FROM jsonb_array_elements_text(tags::jsonb) WITH ORDINALITY AS of (tag, n) ORDER BY n),
           source_key, source_key_basis, occurred_at, metadata::jsonb,
           normalisation::jsonb, string_to_array(warnings, E'\\x1f'), content_sha256, fingerprint, original_bytes,
-          text_bytes, passage_count, coalesce(stored_at, now())
+          text_bytes, passage_count, coalesce(stored_at, now()),
+          lower(regexp_replace(regexp_replace(path, '^.*/', ''), '(?<=.)\\.[^.]*$', '') COLLATE "default")
         FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
           $11::text[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::text[], $17::text[],
           $18::text[], $19::bytea[], $20::bytea[], $21::bigint[], $22::bigint[], $23::bigint[],
@@ -138,7 +142,7 @@ async def put_sources(connection: Connection, tenant: UUID, context: UUID, place
           metadata = excluded.metadata, normalisation = excluded.normalisation, warnings = excluded.warnings,
           content_sha256 = excluded.content_sha256, fingerprint = excluded.fingerprint,
           original_bytes = excluded.original_bytes, text_bytes = excluded.text_bytes,
-          passage_count = excluded.passage_count, updated_at = excluded.updated_at
+          passage_count = excluded.passage_count, updated_at = excluded.updated_at, link_name = excluded.link_name
         RETURNING source_id, revision
         """,
         tenant,
@@ -265,6 +269,38 @@ async def insert_questions(connection: Connection, tenant: UUID, context: UUID, 
         )
 
 
+async def insert_relations(connection: Connection, tenant: UUID, context: UUID, placed: Sequence[Placed]) -> None:
+    """Store the relations, numbered in their order; names in the lower case that ``source.link_name`` has."""
+    for rows in _slices(
+        (item.source_id, number, relation) for item in placed for number, relation in enumerate(item.source.relations)
+    ):
+        await connection.execute(
+            """
+            INSERT INTO document_relation (
+              tenant_id, context_id, source_id, ordinal, predicate, form, target, written, anchor, label,
+              section_ordinal, count)
+            SELECT $1, $2, source_id, ordinal, predicate, form,
+              CASE form WHEN 'name' THEN lower(target COLLATE "default") ELSE target END,
+              written, anchor, label, section_ordinal, count
+            FROM unnest($3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+              $10::text[], $11::bigint[], $12::bigint[])
+            AS new (source_id, ordinal, predicate, form, target, written, anchor, label, section_ordinal, count)
+            """,
+            tenant,
+            context,
+            [source_id for source_id, _, _ in rows],
+            [number for _, number, _ in rows],
+            [relation.predicate for _, _, relation in rows],
+            [relation.form for _, _, relation in rows],
+            [relation.target for _, _, relation in rows],
+            [relation.written for _, _, relation in rows],
+            [relation.anchor for _, _, relation in rows],
+            [relation.label for _, _, relation in rows],
+            [relation.section for _, _, relation in rows],
+            [relation.count for _, _, relation in rows],
+        )
+
+
 def _slices(rows: Iterable[T]) -> Iterator[list[T]]:
     """Cut rows so that preparing one statement does not hold the event loop for long."""
     remaining = iter(rows)
@@ -285,4 +321,6 @@ async def delete_sources(connection: Connection, tenant: UUID, context: UUID, so
 
 async def analyse(connection: Connection) -> None:
     """Refresh the planner's statistics of the tables that others refer to."""
-    await connection.execute("ANALYZE source, passage, hint_entry, hint_key, concept, label, association")
+    await connection.execute(
+        "ANALYZE source, document_relation, passage, hint_entry, hint_key, concept, label, association"
+    )

@@ -36,13 +36,28 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A link in the text to another document; no image, and nothing that stands in code.
+
+    ``start`` is the offset of the line or table row that it stands on. ``target`` is as written, with entities
+    and escapes resolved; that of a wiki link is a name, a fragment included.
+    """
+
+    start: int
+    target: str
+    label: str = ""
+    is_wiki: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A document as a reader leaves it.
 
     ``blocks`` are in text order and do not overlap. ``metadata`` is what the document says of
     itself (front matter, HTML meta, PDF info), JSON-safe. ``changes`` counts what normalising took
     away or replaced, by name (``nul``, ``lone_surrogates``, ``bom``, ``undecodable_bytes``, ...).
-    ``title`` is empty when the document names none. ``warnings`` are sentences for a person.
+    ``title`` is empty when the document names none. ``warnings`` are sentences for a person. ``links`` are
+    in text order.
     """
 
     text: str
@@ -52,6 +67,7 @@ class Document:
     changes: Mapping[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     language: str | None = None
+    links: Sequence[Link] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from strata.sources.readers.builder import MAX_HEADING_CHARS, make_document
 from strata.sources.readers.front_matter import split_front_matter, text_field
+from strata.sources.readers.markdown_links import markdown_links
 from strata.sources.readers.plain import decode_normalised
 from strata.sources.readers.refusal import refuse
 from strata.text.document import Block, BlockKind, Document
@@ -33,30 +36,35 @@ def read_markdown(data: bytes, *, charset: str | None = None) -> Document:
     """Read Markdown (CommonMark and tables) with YAML or TOML front matter.
 
     Front matter becomes metadata and is cut off the text. ``{#name}`` at the end of a heading and an
-    ``<a id>`` in it declare its anchor. Rules and blocks of HTML comments alone are no blocks.
+    ``<a id>`` in it declare its anchor. Rules and blocks of HTML comments alone are no blocks. The links
+    of the body are those of the document.
     """
     text, changes = decode_normalised(data, charset)
     matter = split_front_matter(text)
     body = text[matter.end :].lstrip("\n")
     if not body.strip():
         raise refuse("no_text", "The document holds front matter only.")
-    return make_document(
+    env: dict[str, Any] = {}
+    tokens, starts = _parser().parse(body, env), _line_starts(body)
+    warnings = [matter.warning] if matter.warning else []
+    links = markdown_links(body, tokens, env, starts, warnings)
+    document = make_document(
         body,
-        markdown_blocks(body),
+        _blocks(body, tokens, starts),
         title=text_field(matter.values, "title"),
         metadata=matter.values,
         changes=changes,
-        warnings=[matter.warning] if matter.warning else (),
+        warnings=warnings,
         language=text_field(matter.values, "language", "lang", "locale") or None,
     )
+    return replace(document, links=tuple(links))
 
 
-def markdown_blocks(text: str) -> list[Block]:
+def _blocks(text: str, tokens: Sequence[Token], starts: Sequence[int]) -> list[Block]:
     """Return the top-level blocks of a Markdown text; lines that are in none are paragraphs."""
-    starts = _line_starts(text)
     blocks: list[Block] = []
     line = 0
-    for token, content in _top_level(_parser().parse(text)):
+    for token, content in _top_level(tokens):
         if token.map is None:
             continue
         first, last = token.map
@@ -72,7 +80,7 @@ def markdown_blocks(text: str) -> list[Block]:
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    """Return a parser of blocks only: inline markup is read for headings alone, which halves the time."""
+    """Return a parser of blocks only: inline markup is read where it is needed, which halves the time."""
     parser = MarkdownIt("commonmark").enable("table")
     parser.core.ruler.disable(["normalize", "inline", "text_join"])
     return parser
