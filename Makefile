@@ -3,6 +3,7 @@
 PYTHON ?= python3
 PORT ?= 8080
 ARGS ?=
+WORKERS ?= 2
 DATA ?= $(wildcard ../shared/data)
 
 VENV := .venv/bin
@@ -27,8 +28,8 @@ install: ## Prepare .venv from the lock file
 run: install ## Serve this project's own docs on 127.0.0.1 (PORT=8080)
 	@exec $(VENV)/strata serve --port $(PORT) --banner --ingest docs --context strata-docs --try "$(TRY)"
 
-test: install ## Pass every test (ARGS="-k name" for some)
-	@$(PY) -m pytest $(ARGS)
+test: install ## Pass every test, shared by WORKERS=2 (ARGS="-k name" for some, in one process)
+	@$(PY) -m pytest $(or $(ARGS),--numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder)
 
 check: lint types ## Lint, types, layers, lock files and, where node is there, openspec
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory spec; else echo "no npm here: openspec not validated"; fi

@@ -20,7 +20,17 @@ from strata.platform.problems import EXCEPTION_HANDLERS
 
 URL = "http://localhost/mcp"
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-TOOLS = ["lookup", "assemble_evidence", "resolve", "query", "activate", "search_passages", "cite_passage"]
+TOOLS = [
+    "lookup",
+    "fetch",
+    "explore",
+    "assemble_evidence",
+    "resolve",
+    "query",
+    "activate",
+    "search_passages",
+    "cite_passage",
+]
 ROW = (
     "SELECT tool_name, surface, status, session_id, agent_id, request_id, trace_id, found, evidence_count, "
     "error_type, arguments FROM tool_invocation ORDER BY id DESC LIMIT 1"

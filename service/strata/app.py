@@ -38,6 +38,7 @@ from strata.platform.server import end_with_parent, tune_garbage_collection
 from strata.platform.telemetry import setup_telemetry, shutdown_telemetry
 from strata.services import Services, open_services
 from strata.settings import Settings, load_settings
+from strata.sources.document_endpoints import DocumentController
 from strata.sources.endpoints import SourceController
 from strata.sources.relation_endpoints import RelationController
 from strata.sources.revision_endpoints import RevisionController
@@ -50,6 +51,7 @@ CONTROLLERS = (
     SourceController,
     RevisionController,
     RelationController,
+    DocumentController,
     HintController,
     EmbeddingController,
     InvocationController,

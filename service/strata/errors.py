@@ -59,6 +59,9 @@ SOURCE_NOT_FOUND = _kind("source_not_found", 404, "No such source", "List the so
 SOURCE_ARCHIVED = _kind(
     "source_archived", 410, "Source is archived", "Read it by its pin, or ingest it again to bring it back."
 )
+SECTION_NOT_FOUND = _kind(
+    "section_not_found", 404, "No such section", "Take an anchor of the document, or read it without one."
+)
 HINT_NOT_FOUND = _kind("hint_not_found", 404, "No such hint", "List the hints of the context.")
 INVOCATION_NOT_FOUND = _kind("invocation_not_found", 404, "No such invocation", "List the invocations.")
 PARAGRAPH_NOT_FOUND = _kind("paragraph_not_found", 404, "No such paragraph", "Count the paragraphs from 0.")

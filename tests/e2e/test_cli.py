@@ -113,6 +113,26 @@ def test_a_lookup_reads_well_in_a_pipe(home):
     assert error == ""
 
 
+def test_a_lookup_with_a_budget_prints_markdown_or_json_within_it(home):
+    asked = ("lookup", "How long is parental leave?", "-c", "handbook", "--budget", "600")
+    out, _ = strata(home, *asked)
+    assert out.startswith("### 1")
+    assert re.search(r"^> .*sixteen weeks", out, re.MULTILINE)
+    assert re.search(r"^\d+ of 600 tokens\.$", out, re.MULTILINE)
+    found = document(home, *asked)
+    assert found["budget"]["used"] <= 600
+    cited = found["blocks"][0]
+    text, _ = strata(
+        home, "sources", "text", cited["at"].partition("#")[0], "-c", "handbook",
+        "--start", cited["bytes"][0], "--end", cited["bytes"][1],
+    )  # fmt: skip
+    assert text == cited["text"]
+    _, error = strata(home, *asked, "--max-tokens", "5", code=ExitCode.USAGE)
+    assert "--budget" in error
+    _, error = strata(home, *asked[:-1], "3", code=ExitCode.USAGE)
+    assert "--budget" in error
+
+
 def test_colour_is_there_when_forced_and_off_by_no_color(home):
     coloured = re.compile(r"\x1b\[[\d;]*3\dm")
     words = ("lookup", "parental leave", "-c", "handbook")
@@ -224,6 +244,37 @@ def test_relations_are_listed_and_those_that_dangle_are_told(home, tmp_path):
         strata(home, "sources", "relations", *words, "-c", "related", code=ExitCode.USAGE)
     (tmp_path / "none.md").write_text("# None\n")
     assert "nowhere" not in strata(home, "ingest", tmp_path, "-c", "related")[1]
+
+
+def test_a_document_is_fetched_and_explored_within_a_number_of_tokens(home):
+    out, _ = strata(home, "sources", "fetch", "leave.md#holidays", "-c", "handbook")
+    assert out.startswith("### Leave\n`leave.md/v1#holidays`; bytes ")
+    assert "\n> Everyone has thirty days of holiday a year.\n" in out
+    assert "Parental" not in out
+    same = document(
+        home, "sources", "fetch", "leave.md", "-c", "handbook", "--section", "Holidays", "--max-tokens", 300
+    )
+    assert same["anchor"] == "holidays"
+    assert same["budget"]["used"] <= 300
+    assert "- Parental leave `#parental-leave`" in strata(
+        home, "sources", "fetch", "leave.md", "-c", "handbook", "--outline"
+    )[0].replace("  -", "-")
+    whole = document(home, "sources", "fetch", "leave.md", "-c", "handbook", "--whole")
+    notice = document(home, "sources", "fetch", "leave.md", "-c", "handbook", "--known", whole["sha256"])
+    assert notice["kind"] == "unchanged"
+    part = document(home, "sources", "fetch", "leave.md", "-c", "handbook", "--start", same["startByte"])
+    assert part["text"] == whole["text"][same["startByte"] :]
+    card = strata(home, "sources", "explore", "leave.md", "-c", "handbook")[0]
+    assert "> Parental leave lasts sixteen weeks" in card
+    assert "- `retention.md` (Data retention)" in card
+    assert document(home, "sources", "explore", "leave.md", "-c", "handbook")["card"]["pin"] == "leave.md/v1"
+    for words in (
+        ("leave.md#nope",),
+        ("leave.md", "--outline", "--whole"),
+        ("leave.md", "--max-tokens", 5),
+        ("gone.md",),
+    ):
+        strata(home, "sources", "fetch", *words, "-c", "handbook", code=ExitCode.USAGE)
 
 
 def test_a_hint_is_added_exported_and_leads_to_its_target(home):

@@ -11,7 +11,7 @@ from strata.cli.base import examples
 from strata.errors import StrataError
 
 if TYPE_CHECKING:
-    from strata.lookup.schemas import LookupResult
+    from strata.lookup.service import BudgetedAnswer, LookupAnswer
 
 
 @examples(
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     'strata lookup "error ZX-81-Q" -c manuals -c tickets --top-k 10',
     'strata lookup "data retention" --category legal --since 2026-01-01 --json',
     'strata lookup "rate limits" --max-tokens 2000 --format markdown',
+    'strata lookup "Which rule replaced the audit policy?" --budget 1500',
 )
 def lookup(
     question: Annotated[
@@ -29,7 +30,10 @@ def lookup(
         list[str] | None,
         typer.Option("--context", "-c", metavar="NAME", help="Context by name or id; repeat to search several."),
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="Evidence blocks wanted, 1 to 200.")] = 5,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", "-k", help="Evidence blocks wanted, 1 to 200; default 5, with --budget 10."),
+    ] = None,
     category: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only sources of this category; may repeat.")
     ] = None,
@@ -54,6 +58,13 @@ def lookup(
         typer.Option(metavar="LANE", help="hints, lexical, vector, hop or graph; default all but hop; may repeat."),
     ] = None,
     content: Annotated[bool, typer.Option("--content", help="Whole passages instead of previews.")] = False,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            help="Tokens for the whole result: passages, the documents they name, notes. Prints Markdown or JSON.",
+        ),
+    ] = None,
     max_items: Annotated[int | None, typer.Option(help="Budget: blocks at most.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Budget: bytes of evidence at most.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Budget: tokens of evidence at most (estimated).")] = None,
@@ -69,6 +80,8 @@ def lookup(
 
     Exits with 4 when nothing is found; that is no statement about the world.
     """
+    from strata.lookup.service import BudgetedAnswer
+
     if form not in {"text", "json", "markdown"}:
         raise base.bad_option("--format", f"--format is text, json or markdown, not {form!r}.")
     chosen = "json" if as_json else form
@@ -80,13 +93,8 @@ def lookup(
             "category": category or None,
             "filters": _filters(sources=source, tags=tag, since=since, until=until, language=language),
             "topK": top_k,
-            "budget": _present(
-                {
-                    "maxItems": max_items,
-                    "maxBytes": max_bytes,
-                    "maxTokens": max_tokens,
-                    "reserveTokens": reserve_tokens,
-                }
+            "budget": _budget(
+                budget, maxItems=max_items, maxBytes=max_bytes, maxTokens=max_tokens, reserveTokens=reserve_tokens
             ),
             "layers": [name.upper() for name in layer] if layer else None,
             "lanes": lane or None,
@@ -96,6 +104,9 @@ def lookup(
             "format": "markdown" if chosen == "markdown" else "json",
         }
     )
+    if isinstance(result, BudgetedAnswer):
+        _show_budgeted(result, as_json=chosen == "json")
+        return
     if chosen == "json":
         output.json_document(result)
     elif chosen == "markdown":
@@ -106,6 +117,25 @@ def lookup(
         show_result(question, result)
     if not result.found:
         raise typer.Exit(base.ExitCode.NOTHING_FOUND)
+
+
+def _show_budgeted(answer: BudgetedAnswer, *, as_json: bool) -> None:
+    from strata.lookup.budget_view import markdown
+
+    if as_json:
+        output.json_document(answer.result)
+    else:
+        output.line(markdown(answer.result).rstrip())
+    if not answer.result.found:
+        raise typer.Exit(base.ExitCode.NOTHING_FOUND)
+
+
+def _budget(tokens: int | None, **ceilings: int | None) -> int | dict[str, Any] | None:
+    """Return the budget of the request: tokens for the whole result, or ceilings for the evidence."""
+    given = _present(ceilings)
+    if tokens is not None and given:
+        raise base.bad_option("--budget", "--budget is for the whole result; give it without --max-... options.")
+    return tokens if tokens is not None else given
 
 
 def _read(question: str) -> str:
@@ -128,8 +158,10 @@ _OPTIONS = {
     "/category": "--category",
     "/topK": "--top-k",
     "/budget/maxItems": "--max-items",
+    "/budget/reserveTokens": "--reserve-tokens",
     "/budget/maxBytes": "--max-bytes",
     "/budget/maxTokens": "--max-tokens",
+    "/budget": "--budget",
     "/filters/sources": "--source",
     "/filters/tags": "--tag",
     "/filters/since": "--since",
@@ -142,7 +174,7 @@ _OPTIONS = {
 }
 
 
-def _ask(request: dict[str, Any]) -> LookupResult:
+def _ask(request: dict[str, Any]) -> LookupAnswer:
     """Send the request as REST would, so that one that cannot be read is recorded too."""
     import json
 

@@ -8,6 +8,7 @@ import typer
 
 from strata.cli import base, output
 from strata.cli.base import examples
+from strata.cli.documents import explore, fetch
 from strata.cli.relations import relations, show_relations
 from strata.errors import CONFLICT, StrataError
 from strata.platform.ids import DEFAULT_TENANT
@@ -138,6 +139,8 @@ async def _described(services: Services, context: str, source: str) -> tuple[Sou
     return detail, await services.sources.relations.of(DEFAULT_TENANT, context, str(detail.id))
 
 
+app.command("fetch")(fetch)
+app.command("explore")(explore)
 app.command("relations")(relations)
 
 

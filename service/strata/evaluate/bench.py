@@ -20,6 +20,7 @@ import uvloop
 from rich.console import Console
 
 from strata.evaluate import report
+from strata.evaluate.budgeted import BudgetMeasure, BudgetReport
 from strata.evaluate.fit import LevelsReport, judge_fits
 from strata.evaluate.metrics import percentile
 from strata.evaluate.packages import PackageCoverage, PackageMeasure
@@ -48,6 +49,7 @@ class Results(msgspec.Struct, kw_only=True, rename="camel"):
 
     quality: list[Quality] = []
     packages: list[PackageCoverage] = []
+    budgeted: BudgetReport | None = None
     pool: PoolTimes | None = None
     relevance: LevelsReport | None = None
     memory: Memory | None = None
@@ -90,6 +92,8 @@ def markdown(results: Results, settings: Settings) -> str:
     if results.quality:
         parts.append(report.quality_tables(results.quality))
     parts += [report.package_table(item) for item in results.packages]
+    if results.budgeted is not None:
+        parts.append(report.budget_tables(results.budgeted))
     if results.pool is not None:
         parts.append(report.pool_table(results.pool))
     if results.relevance is not None:
@@ -132,17 +136,21 @@ def _own_home(settings: Settings, *, is_fresh: bool) -> Iterator[Settings]:
 
 async def _run(options: argparse.Namespace, settings: Settings) -> Results:
     directories = judged_sets(options.data, options.sets)
-    sizes = [] if options.packages else [int(size) for size in options.sizes.split(",") if size]
+    is_part = options.packages or options.budgets
+    sizes = [] if is_part else [int(size) for size in options.sizes.split(",") if size]
     results = Results()
     async with open_services(settings) as opened:
         results.memory = await memory_of(opened.embedders)
         results.isolation_us = await isolation(opened.database)
-        results.pool = measure_pool()
+        if not options.budgets:
+            results.pool = measure_pool()
         evaluate = EvaluateService(opened.contexts, opened.sources, opened.lookup, opened.embeddings, opened.embedders)
         tell = _Teller()
-        if not options.no_quality:
+        if not options.no_quality and not options.budgets:
             results.packages = await _packages(opened, settings, directories, options.questions, tell)
         if not options.no_quality and not options.packages:
+            results.budgeted = await _budgeted(opened.database.dsn, settings, options.linked, tell)
+        if not options.no_quality and not is_part:
             for directory in directories:
                 results.quality += await quality(
                     evaluate, DEFAULT_TENANT, directory, covered=COVERED, most=options.questions, progress=tell
@@ -179,6 +187,17 @@ async def _packages(
         ]
     finally:
         await words.close()
+
+
+async def _budgeted(dsn: str, settings: Settings, folder: Path, tell: _Teller) -> BudgetReport:
+    database = Statements(dsn, settings)
+    services = compose(settings, database)
+    try:
+        measure = BudgetMeasure(services.contexts, services.sources, services.embeddings, services.lookup, database)
+        return await measure.run(DEFAULT_TENANT, folder, progress=tell)
+    finally:
+        await services.close()
+        await database.close()
 
 
 async def _scale(
@@ -248,6 +267,10 @@ def main() -> None:
     )
     parser.add_argument("--no-quality", action="store_true", help="latency only")
     parser.add_argument("--packages", action="store_true", help="evidence packages and the time of one assembly only")
+    parser.add_argument("--budgets", action="store_true", help="budgeted lookups on the linked corpus only")
+    parser.add_argument(
+        "--linked", type=Path, default=Path("tests/data/linked"), help="the linked corpus with its questions"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs took in and embedded")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of Markdown")
     uvloop.run(run(parser.parse_args()))

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from strata.evaluate.budgeted import BudgetReport
 from strata.evaluate.coverage import RIVAL
 from strata.evaluate.fit import LevelsReport, SetLevels
 from strata.evaluate.fitting import SHOWN
@@ -56,6 +57,36 @@ def coverage_table(item: Quality) -> str:
 def package_table(item: PackageCoverage) -> str:
     """Return the share of questions with all gold documents in a package of so many tokens, by way and budget."""
     return _shares_table(f"all gold in a package of so many tokens, {item.name}", item.shares)
+
+
+def budget_tables(found: BudgetReport) -> str:
+    """Return the share of questions whose quotes are all in one lookup, by way and budget; and what each costs."""
+    shares: dict[str, dict[int, float]] = {}
+    for item in found.counted:
+        shares.setdefault(item.way, {})[item.budget] = item.share
+    categories = sorted({name for item in found.counted for name in item.by_category})
+    by_category = _table(
+        ["way", "tokens", *categories],
+        (
+            [item.way, f"{item.budget:,}", *(_share(item.by_category[name]) for name in categories)]
+            for item in found.counted
+        ),
+    )
+    costs = _table(
+        ["lookup", "tokens sent", "statements", "p50 ms", "p95 ms"],
+        (
+            [
+                "plain" if item.budget is None else f"budget {item.budget:,}",
+                f"{item.tokens:,.0f}",
+                f"{item.statements:.1f}",
+                f"{item.p50:.1f}",
+                f"{item.p95:.1f}",
+            ]
+            for item in found.costs
+        ),
+    )
+    title = f"all quotes in one lookup of so many tokens, {found.name}, {found.questions} questions"
+    return "\n".join([_shares_table(title, shares), by_category, costs, f"Absent, judged so: {_share(found.absent)}"])
 
 
 def pool_table(times: PoolTimes) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from litestar import Controller, Request, get, post
+from litestar import Controller, Request, Response, get, post
 from litestar.di import NamedDependency
 
 from strata.errors import CONTEXT_NOT_FOUND, STATEMENT_TIMEOUT
+from strata.lookup.budget_schemas import BudgetedResult
+from strata.lookup.budget_view import markdown
 from strata.lookup.schemas import LookupQuery, LookupRequest, LookupResult
-from strata.lookup.service import Caller, LookupService
+from strata.lookup.service import Caller, LookupAnswer, LookupService
 from strata.platform.border import current_request_id
 from strata.platform.openapi import documented
 from strata.traces.schemas import Surface
@@ -94,9 +96,13 @@ class LookupController(Controller):
     )
     async def lookup(
         self, request: Request[Any, Any, Any], lookup: NamedDependency[LookupService], tenant: NamedDependency[UUID]
-    ) -> LookupResult:
-        """Return evidence for a question: what was found, where it stands, why it was chosen, what was left out."""
-        return await lookup.lookup_json(tenant, await request.body(), _caller())
+    ) -> Response[LookupResult | BudgetedResult]:
+        """Return evidence for a question: what was found, where it stands, why it was chosen, what was left out.
+
+        With a `budget` that is a number the whole answer keeps within so many tokens, and is a
+        `BudgetedResult`; with `format` markdown as well it is that text.
+        """
+        return _response(await lookup.lookup_json(tenant, await request.body(), _caller()))
 
     @get(
         operation_id="lookupByQuery",
@@ -105,9 +111,18 @@ class LookupController(Controller):
     )
     async def lookup_by_query(
         self, request: Request[Any, Any, Any], lookup: NamedDependency[LookupService], tenant: NamedDependency[UUID]
-    ) -> LookupResult:
+    ) -> Response[LookupResult | BudgetedResult]:
         """Return the same as POST; the question is ``q``, lists repeat their parameter."""
-        return await lookup.lookup_query(tenant, request.query_params.dict(), _caller())
+        return _response(await lookup.lookup_query(tenant, request.query_params.dict(), _caller()))
+
+
+def _response(answer: LookupAnswer) -> Response[Any]:
+    """Return the answer in the form that was asked for."""
+    if isinstance(answer, LookupResult):
+        return Response(answer)
+    if answer.wants_markdown:
+        return Response(markdown(answer.result), media_type="text/markdown")
+    return Response(answer.result)
 
 
 def _caller() -> Caller:

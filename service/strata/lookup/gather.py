@@ -200,6 +200,14 @@ class Gatherer:
         asked = {item.identity for item in wanted}
         return [loaded(item, found.get(passage_of(item))) if item.identity in asked else item for item in candidates]
 
+    def word_scores(self, context: UUID, passages: Sequence[int]) -> list[float]:
+        """Return what any passages score in the lexical lane; 0 where it did not search."""
+        return self._search.word_scores(context, passages)
+
+    def term_weights(self, context: UUID) -> Mapping[str, float]:
+        """Return the idf of the question's tokens in a context; empty where nothing was searched by words."""
+        return self._search.term_weights(context)
+
     async def _passage_search(self, gathered: Gathered) -> PassageSearch:
         """Make the search of the lanes that were asked for and can run; say of the others why they do not."""
         lanes = set(self._plan.lanes & {LEXICAL, VECTOR, HOP} if Layer.L1 in self._plan.layers else ())

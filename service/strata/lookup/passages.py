@@ -191,6 +191,16 @@ class PassageSearch:
             for rank, (item, relevance) in enumerate(zip(found, relevances, strict=True), 1)
         ]
 
+    def word_scores(self, context: UUID, passages: Sequence[int]) -> list[float]:
+        """Return what any passages of a context score by words; 0 where it was not searched so."""
+        done = self._searched.get(context)
+        return [hit.score for hit in done.of(passages)] if done else [0.0] * len(passages)
+
+    def term_weights(self, context: UUID) -> Mapping[str, float]:
+        """Return the idf of the question's tokens in a context."""
+        done = self._searched.get(context)
+        return done.hits.idf if done and done.hits else {}
+
     def _judged(self, ranked: Sequence[Scored]) -> list[float]:
         """Return the relevances of the passages; what a second hop led to is evidence where it set out from some.
 

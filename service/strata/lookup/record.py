@@ -51,7 +51,7 @@ def retrieval_details(
         ),
         lanes=gathered.lanes,
         filters=FiltersTrace(category=_category(plan.categories), relaxed=gathered.is_relaxed),
-        postprocess=_postprocess(package, renderer),
+        postprocess=_postprocess(package, None if plan.result_tokens is not None else renderer),
         fallback=_fallback(gathered),
         budget=_budget(package, plan.limits) if plan.has_budget else None,
         empty_reason=empty_reason,
@@ -85,7 +85,8 @@ def _category(categories: Sequence[str]) -> str | list[str] | None:
     return list(categories) or None
 
 
-def _postprocess(package: Package, renderer: BlockRenderer) -> PostprocessTrace:
+def _postprocess(package: Package, renderer: BlockRenderer | None) -> PostprocessTrace:
+    """Return the counts of the pipeline; without a renderer nothing is shown as a preview."""
     counts = dict.fromkeys(Reason, 0)
     for item in package.omitted:
         counts[item.reason] += 1
@@ -94,7 +95,7 @@ def _postprocess(package: Package, renderer: BlockRenderer) -> PostprocessTrace:
         deduplicated=package.raw - counts[Reason.DUPLICATE_SOURCE],
         duplicates_dropped=counts[Reason.DUPLICATE_SOURCE],
         near_duplicates_dropped=counts[Reason.NEAR_DUPLICATE],
-        previews_truncated=sum(map(renderer.is_truncated, package.kept)),
+        previews_truncated=sum(map(renderer.is_truncated, package.kept)) if renderer else 0,
         omitted_by_reason={reason.value: count for reason, count in sorted(counts.items()) if count},
     )
 

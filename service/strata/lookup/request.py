@@ -14,6 +14,7 @@ from strata.evidence.model import Layer, Limits
 from strata.lookup.repository import SourceFilter
 from strata.lookup.schemas import (
     DEFAULT_CONTEXT,
+    DEFAULT_ROWS,
     DEFAULT_TOP_K,
     MAX_QUERY_CHARS,
     BudgetRequest,
@@ -42,10 +43,12 @@ class Plan:
     top_k: int
     limits: Limits
     has_budget: bool
+    result_tokens: int | None
     layers: frozenset[Layer]
     lanes: frozenset[str]
     wants_content: bool
     wants_markdown: bool
+    follows_relations: bool
 
 
 def plan_lookup(request: LookupRequest) -> Plan:
@@ -60,19 +63,22 @@ def plan_lookup(request: LookupRequest) -> Plan:
     contexts = _strings(DEFAULT_CONTEXT if request.context is None else request.context, "/context", MAX_CONTEXTS)
     if not contexts:
         raise StrataError(INVALID_REQUEST, "context names nothing.", pointer="/context")
-    limits = _limits(request.budget) if request.budget else Limits()
+    tokens = request.budget if isinstance(request.budget, int) else None
+    limits = _limits(request.budget) if isinstance(request.budget, BudgetRequest) else Limits()
     return Plan(
         query=query,
         contexts=contexts,
         categories=_strings(request.category or [], "/category", MAX_FILTER_VALUES),
         source_filter=_source_filter(request.filters or Filters()),
-        top_k=request.top_k or DEFAULT_TOP_K,
+        top_k=request.top_k or (DEFAULT_TOP_K if tokens is None else DEFAULT_ROWS),
         limits=limits,
         has_budget=limits != Limits(),
+        result_tokens=tokens,
         layers=frozenset(request.layers or Layer),
         lanes=_lanes(request),
         wants_content=request.content if request.content is not None else request.budget is not None,
         wants_markdown=request.format == "markdown",
+        follows_relations=request.expand is not False,
     )
 
 
@@ -93,7 +99,7 @@ def _lanes(request: LookupRequest) -> frozenset[str]:
     """Return the lanes asked for; by default all, the second hop where the call may look one step further."""
     if request.lanes:
         return frozenset(request.lanes)
-    expands = request.expand if request.expand is not None else request.budget is not None
+    expands = request.expand if request.expand is not None else isinstance(request.budget, BudgetRequest)
     return frozenset(lane for lane in Lane if expands or lane is not Lane.HOP)
 
 
@@ -118,7 +124,7 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
         query = msgspec.convert(values, LookupQuery, strict=False)
     except msgspec.ValidationError as error:
         raise invalid_field(error) from error
-    budget = BudgetRequest(
+    ceilings = BudgetRequest(
         max_items=query.max_items,
         max_bytes=query.max_bytes,
         max_tokens=query.max_tokens,
@@ -132,7 +138,7 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
             sources=query.sources, tags=query.tags, since=query.since, until=query.until, language=query.language
         ),
         top_k=query.top_k,
-        budget=budget if budget != BudgetRequest() else None,
+        budget=one_budget(query.budget, ceilings, "/budget"),
         expand=query.expand,
         layers=query.layers or None,
         lanes=query.lanes or None,
@@ -140,6 +146,23 @@ def decode_query(parameters: Mapping[str, Sequence[str]]) -> LookupRequest:
         session_id=query.session_id,
         agent_id=query.agent_id,
         format=query.format,
+    )
+
+
+def one_budget(tokens: int | None, ceilings: BudgetRequest, pointer: str) -> int | BudgetRequest | None:
+    """Return the budget that was given, as tokens for the whole result or as ceilings for the evidence.
+
+    Raises ``invalid_request`` where both were.
+    """
+    if ceilings == BudgetRequest():
+        return tokens
+    if tokens is None:
+        return ceilings
+    raise StrataError(
+        INVALID_REQUEST,
+        "A budget for the whole result leaves no room for ceilings of the evidence.",
+        pointer=pointer,
+        remedy="Send the budget alone, or maxItems, maxBytes and maxTokens without it.",
     )
 
 

@@ -13,10 +13,18 @@ from strata.evidence.model import KeyBasis, Layer, Reason
 MAX_QUERY_CHARS = 4096
 MAX_TOP_K = 200
 DEFAULT_TOP_K = 5
+DEFAULT_ROWS = 30
+"""Results of a lookup whose whole result has a budget: those that do not fit cost a line at most."""
+
+MIN_RESULT_TOKENS = 200
+"""The least budget of a whole result: enough to say that nothing fits, and what would."""
+
+MAX_RESULT_TOKENS = 1_000_000
 DEFAULT_CONTEXT = "default"
 
 Identifier = Annotated[str, Meta(max_length=128)]
 Ceiling = Annotated[int, Meta(ge=0, le=2**53)]
+ResultTokens = Annotated[int, Meta(ge=MIN_RESULT_TOKENS, le=MAX_RESULT_TOKENS)]
 
 
 class RelevanceLevel(StrEnum):
@@ -87,14 +95,18 @@ class Filters(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class LookupRequest(Struct, frozen=True, rename="camel", kw_only=True):
-    """A question with its limits; unknown fields are ignored, and null is the default."""
+    """A question with its limits; unknown fields are ignored, and null is the default.
+
+    A ``budget`` that is a number is the tokens of the whole result (docs/budgeted-lookup.md); one that is an
+    object bounds the evidence blocks.
+    """
 
     query: str
     context: str | list[str] | None = None
     category: str | list[str] | None = None
     filters: Filters | None = None
     top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None = None
-    budget: BudgetRequest | None = None
+    budget: BudgetRequest | ResultTokens | None = None
     expand: bool | None = None
     layers: list[Layer] | None = None
     lanes: list[Lane] | None = None
@@ -116,6 +128,7 @@ class LookupQuery(Struct, frozen=True, rename="camel", kw_only=True):
     until: str | None = None
     language: str | None = None
     top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = DEFAULT_TOP_K
+    budget: ResultTokens | None = None
     max_items: Ceiling | None = None
     max_bytes: Ceiling | None = None
     max_tokens: Ceiling | None = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import structlog
+from msgspec import structs
 
 from strata.embeddings.service import EmbeddingService
 from strata.errors import INTERNAL, OVERLOADED, STATEMENT_TIMEOUT, StrataError
@@ -19,8 +20,10 @@ from strata.hints.service import HintService
 from strata.knowledge.graph_service import GraphService
 from strata.knowledge.service import ContextService
 from strata.lookup import repository, view
+from strata.lookup.budget_schemas import BudgetedResult
 from strata.lookup.candidates import GRAPH, HINTS, LEXICAL, VECTOR
 from strata.lookup.engine import Engine
+from strata.lookup.expansion import Expansion
 from strata.lookup.gather import TEXT_WINDOW, Gathered, Gatherer, languages_of
 from strata.lookup.pool import CandidateSignals
 from strata.lookup.record import arguments_of, retrieval_details
@@ -36,6 +39,19 @@ from strata.traces.schemas import Invocation, RetrievalDetails, Status, Surface
 from strata.traces.service import Recorder
 
 TOOL = "lookup"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetedAnswer:
+    """A result within its budget; ``wants_markdown`` tells that it was asked for as the text that agents read."""
+
+    result: BudgetedResult
+    wants_markdown: bool
+
+
+LookupAnswer = LookupResult | BudgetedAnswer
+"""What a lookup answers: within a budget where the request gives the whole result one."""
+
 MAX_ORDER = 1000
 """How deep :meth:`LookupService.lane_orders` looks."""
 
@@ -100,6 +116,12 @@ class LookupService:
         self._waiting = 0
 
     async def lookup(self, tenant: UUID, request: LookupRequest, caller: Caller) -> LookupResult:
+        """Answer one question, for which the whole result has no budget; like :meth:`answer`."""
+        result = await self.answer(tenant, request, caller)
+        assert isinstance(result, LookupResult)  # noqa: S101 - see above
+        return result
+
+    async def answer(self, tenant: UUID, request: LookupRequest, caller: Caller) -> LookupAnswer:
         """Answer one question.
 
         Raises ``invalid_request`` and ``context_not_found`` with a pointer, ``overloaded`` when too
@@ -107,11 +129,11 @@ class LookupService:
         """
         return await self._recorded(tenant, caller, lambda: request)
 
-    async def lookup_json(self, tenant: UUID, body: bytes, caller: Caller) -> LookupResult:
+    async def lookup_json(self, tenant: UUID, body: bytes, caller: Caller) -> LookupAnswer:
         """Answer one question sent as JSON; a body that cannot be read leaves its row too."""
         return await self._recorded(tenant, caller, lambda: decode_request(body))
 
-    async def lookup_query(self, tenant: UUID, parameters: Mapping[str, Sequence[str]], caller: Caller) -> LookupResult:
+    async def lookup_query(self, tenant: UUID, parameters: Mapping[str, Sequence[str]], caller: Caller) -> LookupAnswer:
         """Answer one question sent as query parameters, like :meth:`lookup_json`; pointers are ``?name``."""
         try:
             return await self._recorded(tenant, caller, lambda: decode_query(parameters))
@@ -158,7 +180,7 @@ class LookupService:
                 orders[lane.value] = [row.passage_id for row in await gatherer.order(connection)]
         return orders
 
-    async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupResult:
+    async def _recorded(self, tenant: UUID, caller: Caller, read: Callable[[], LookupRequest]) -> LookupAnswer:
         with telemetry.span("strata.lookup", surface=caller.surface.value) as span:
             call = _Call(tenant, caller, *telemetry.current_ids())
             try:
@@ -177,7 +199,7 @@ class LookupService:
                 raise
             return result
 
-    async def _admitted(self, call: _Call) -> LookupResult:
+    async def _admitted(self, call: _Call) -> LookupAnswer:
         """Hold lookups to STRATA_MAX_CONCURRENT_LOOKUPS; as many again may wait their turn."""
         if self._places.locked() and self._waiting >= self._settings.max_concurrent_lookups:
             raise StrataError(OVERLOADED, "Too many lookups are running.")
@@ -194,7 +216,7 @@ class LookupService:
         finally:
             self._places.release()
 
-    async def _answer(self, call: _Call) -> LookupResult:
+    async def _answer(self, call: _Call) -> LookupAnswer:
         assert call.request is not None  # noqa: S101 - set by _recorded before it admits the call
         plan = plan_lookup(call.request)
         question = self.engine.question(call.tenant, plan.query)
@@ -233,7 +255,7 @@ class LookupService:
         plan: Plan,
         gathered: Gathered,
         gatherer: Gatherer,
-    ) -> LookupResult:
+    ) -> LookupAnswer:
         renderer = view.BlockRenderer(
             gathered.terms,
             languages_of(gathered.contexts),
@@ -254,6 +276,11 @@ class LookupService:
             empty_reason=None if package.kept else await self._why_empty(call, gathered, gatherer, package),
         )
         call.details = retrieval_details(plan, gathered, package, renderer, empty_reason=verdict.empty_reason)
+        if plan.result_tokens is not None:
+            expansion = Expansion(call.tenant, plan, gathered, gatherer)
+            expanded = await expansion.expand(package, verdict, call.lookup_id, plan.result_tokens)
+            call.details = structs.replace(call.details, expansion=expanded.trace)
+            return BudgetedAnswer(expanded.result, plan.wants_markdown)
         return self._result(call, plan, gathered, package=package, renderer=renderer, verdict=verdict)
 
     async def _select(
@@ -328,12 +355,13 @@ class LookupService:
         call: _Call,
         status: Status,
         *,
-        result: LookupResult | None = None,
+        result: LookupAnswer | None = None,
         error: tuple[str, str] | None = None,
         connection: Connection | None = None,
     ) -> None:
         duration = call.took_ms
         request, details = call.request, call.details
+        said = result.result if isinstance(result, BudgetedAnswer) else result
         with telemetry.stage("record"):
             await self._recorder.record(
                 Invocation(
@@ -349,10 +377,10 @@ class LookupService:
                     span_id=call.span_id,
                     arguments=arguments_of(request) if request else {},
                     status=status,
-                    found=result.found if result else None,
-                    relevance_level=result.relevance_level.value if result else None,
-                    completeness_hint=result.completeness_hint.value if result else None,
-                    evidence_count=len(result.evidence_blocks) if result else 0,
+                    found=said.found if said else None,
+                    relevance_level=said.relevance_level.value if said else None,
+                    completeness_hint=said.completeness_hint.value if said else None,
+                    evidence_count=_evidence_of(result) if result else 0,
                     duration_ms=duration,
                     error_type=error[0] if error else None,
                     error_message=error[1] if error else None,
@@ -364,7 +392,15 @@ class LookupService:
         telemetry.record_lookup(call.took_ms / 1000, surface=call.caller.surface.value, status=status.value)
 
 
-def _status(result: LookupResult, gathered: Gathered) -> Status:
+def _evidence_of(result: LookupAnswer) -> int:
+    """Return how many blocks of a result hold text of the sources."""
+    if isinstance(result, LookupResult):
+        return len(result.evidence_blocks)
+    return sum(block.kind in {"row", "related"} for block in result.result.blocks)
+
+
+def _status(result: LookupAnswer, gathered: Gathered) -> Status:
     if gathered.failures:
         return Status.DEGRADED
-    return Status.SUCCESS if result.found else Status.NOT_FOUND
+    said = result.result if isinstance(result, BudgetedAnswer) else result
+    return Status.SUCCESS if said.found else Status.NOT_FOUND

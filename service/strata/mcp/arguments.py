@@ -11,9 +11,11 @@ from msgspec import Meta, Struct
 
 from strata.errors import INVALID_REQUEST, StrataError
 from strata.evidence.model import Layer
-from strata.lookup.schemas import MAX_TOP_K, Ceiling, Lane
+from strata.lookup.schemas import MAX_TOP_K, Ceiling, Lane, ResultTokens
 from strata.mcp.plain_schema import plain_schema
 from strata.platform.problems import FieldError, invalid_fields, struct_errors
+from strata.sources.document_schemas import MAX_FETCH_TOKENS, MIN_FETCH_TOKENS, Mode
+from strata.sources.relation_schemas import MAX_RELATIONS, Direction, Kind
 
 T = TypeVar("T", bound=Struct)
 _MAX_ERRORS = 20
@@ -49,7 +51,14 @@ class LookupArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_
     top_k: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None, Meta(description="Evidence blocks wanted. Default: 5.")
     ] = None
-    max_items: Annotated[Ceiling | None, Meta(description="Budget: evidence blocks at most.")] = None
+    budget: Annotated[
+        ResultTokens | None,
+        Meta(
+            description="Tokens for the whole result: the passages, the documents that the best one names (what "
+            "supersedes it, what it depends on), and notes. One call then holds what lookup and fetch would bring."
+        ),
+    ] = None
+    max_items: Annotated[Ceiling | None, Meta(description="Evidence blocks at most, without a budget.")] = None
     max_bytes: Annotated[Ceiling | None, Meta(description="Budget: bytes of evidence at most.")] = None
     max_tokens: Annotated[
         Ceiling | None,
@@ -78,6 +87,59 @@ class LookupArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_
         Literal["markdown", "json"] | None,
         Meta(description="What the text content is: Markdown to read (default), or the structured result as JSON."),
     ] = None
+
+
+Source = Annotated[
+    str,
+    Meta(
+        description="The document: its path, id or pin (path/v2), with #anchor for a section; as results name it.",
+    ),
+]
+
+
+class FetchArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """A document, and how much of it."""
+
+    context: ContextName
+    source: Source
+    section: Annotated[
+        str | None, Meta(description="Only this section: its anchor or its heading. The same as #anchor in source.")
+    ] = None
+    mode: Annotated[
+        Mode | None,
+        Meta(description="auto (default): the outline of a large document, else the text. whole: the text. outline."),
+    ] = None
+    known: Annotated[
+        str | int | None,
+        Meta(description="The revision number, or the sha256, that you have: what has not changed is not sent again."),
+    ] = None
+    max_tokens: Annotated[
+        Annotated[int, Meta(ge=MIN_FETCH_TOKENS, le=MAX_FETCH_TOKENS)] | None,
+        Meta(description="Tokens of the whole result at most (estimated). Default 8,000."),
+    ] = None
+    start_byte: Annotated[
+        Count | None, Meta(description="Go on from this byte of the document, as next of the result before says.")
+    ] = None
+
+
+class ExploreArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """A document, or a page of its relations."""
+
+    context: ContextName
+    source: Source
+    direction: Annotated[
+        Direction | None, Meta(description="A page of relations: outgoing (its own), incoming (to it), or both.")
+    ] = None
+    predicates: Annotated[
+        list[str] | None, Meta(description="A page of relations: only of these, such as supersedes or depends-on.")
+    ] = None
+    kind: Annotated[
+        Kind | None, Meta(description="A page of relations: declared (default), links in the text, or all.")
+    ] = None
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_RELATIONS)] | None, Meta(description="Relations a page. Default 20.")
+    ] = None
+    cursor: Annotated[str | None, Meta(description="nextCursor of the page before, for the same question.")] = None
 
 
 class BudgetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

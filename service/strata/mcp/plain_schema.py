@@ -23,6 +23,29 @@ def plain_schema(wanted: type[msgspec.Struct], *, optional_is_null: bool) -> dic
     return plain
 
 
+def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one plain schema for values of either: the members of both, required where both require them."""
+    joined: dict[str, Any] = {**other, **one}
+    types = [name for schema in (one, other) for name in _types(schema)]
+    if types:
+        distinct = list(dict.fromkeys(types))
+        joined["type"] = distinct[0] if len(distinct) == 1 else distinct
+    if "properties" in one and "properties" in other:
+        mine, theirs = one["properties"], other["properties"]
+        shared = {name: either(mine[name], theirs[name]) for name in mine if name in theirs}
+        joined["properties"] = {**mine, **theirs, **shared}
+    if "items" in one and "items" in other:
+        joined["items"] = either(one["items"], other["items"])
+    required = [name for name in one.get("required", ()) if name in other.get("required", ())]
+    joined.pop("required", None)
+    return joined | ({"required": required} if required else {})
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    named = schema.get("type", [])
+    return [named] if isinstance(named, str) else list(named)
+
+
 def _inlined(node: Mapping[str, Any], definitions: Mapping[str, Any], *, optional_is_null: bool) -> dict[str, Any]:
     if "$ref" in node:
         target = definitions[node["$ref"].rpartition("/")[2]]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from strata.lookup.service import LookupService
+from strata.sources.document_service import DocumentService
 from strata.traces.service import Recorder
 
 
@@ -42,6 +43,7 @@ class Toolbox:
 
     lookup: LookupService
     recorder: Recorder
+    documents: DocumentService | None = None
     assemble_evidence: ToolService | None = None
     resolve: ToolService | None = None
     query: ToolService | None = None

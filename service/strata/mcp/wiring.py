@@ -15,6 +15,7 @@ from strata.knowledge.graph_service import GraphService
 from strata.lookup.search import PassageQuery
 from strata.lookup.service import LookupService
 from strata.mcp.tools import Call, Toolbox
+from strata.sources.service import SourceService
 from strata.traces.schemas import Surface
 from strata.traces.service import Recorder
 
@@ -31,6 +32,10 @@ class OpenServices(Protocol):
     @property
     def recorder(self) -> Recorder:
         """Where rows of calls go."""
+
+    @property
+    def sources(self) -> SourceService:
+        """The documents."""
 
     @property
     def graph(self) -> GraphService:
@@ -81,6 +86,7 @@ def toolbox(services: OpenServices) -> Toolbox:
     return Toolbox(
         lookup=services.lookup,
         recorder=services.recorder,
+        documents=services.sources.documents,
         assemble_evidence=assemble,
         resolve=resolve,
         query=query,

@@ -50,6 +50,35 @@ COLUMNS = f"""
 """
 
 
+# (source, path of what supersedes it) for the sources $3; at most $4 that say so of each.
+SUPERSEDING = f"""
+  SELECT r.source_id, coalesce(t.path, a.path, CASE r.form WHEN 'name' THEN r.written ELSE r.target END)
+    COLLATE "C" AS path
+  FROM document_relation r JOIN source s ON s.tenant_id = $1 AND s.context_id = $2 AND s.source_id = r.source_id
+  {TARGETS}
+  WHERE r.tenant_id = $1 AND r.context_id = $2 AND r.source_id = ANY($3) AND r.predicate = 'superseded-by'
+  UNION
+  SELECT d.source_id, e.path
+  FROM source d
+  CROSS JOIN LATERAL (SELECT relation_names(d.path) AS names OFFSET 0) AS called
+  CROSS JOIN LATERAL (
+    SELECT x.path FROM (
+      SELECT s.path, r.form, r.target, r.form <> 'name' AND r.target = d.path AS is_exact
+      FROM (
+        SELECT r.source_id, r.form, r.target FROM document_relation r
+        WHERE r.tenant_id = $1 AND r.context_id = $2 AND r.target = ANY (called.names)
+          AND r.predicate = 'supersedes' AND r.source_id <> d.source_id OFFSET 0
+      ) AS r
+      JOIN source s ON s.tenant_id = $1 AND s.context_id = $2 AND s.source_id = r.source_id
+      ORDER BY s.path COLLATE "C" OFFSET 0
+    ) AS x
+    WHERE x.is_exact OR relation_target($1, $2, x.form, x.target, x.path) = d.source_id
+    ORDER BY x.path COLLATE "C" LIMIT $4
+  ) AS e
+  WHERE d.tenant_id = $1 AND d.context_id = $2 AND d.source_id = ANY($3)
+"""  # noqa: S608 - constants only
+
+
 @dataclass(frozen=True, slots=True)
 class RelationRow:
     """A relation with the document that has it, and what it leads to now.
@@ -103,11 +132,20 @@ class Place:
 
 
 async def page_of(
-    connection: Connection, tenant: UUID, context: UUID, source: UUID, wanted: Wanted, *, after: Place, limit: int
+    connection: Connection,
+    tenant: UUID,
+    context: UUID,
+    source: UUID,
+    wanted: Wanted,
+    *,
+    after: Place,
+    limit: int,
+    is_limit_each_way: bool = False,
 ) -> list[RelationRow]:
     """Return relations of one source: outgoing ones as it has them, then incoming ones.
 
     Of these, declared ones come before links, each by path of the document that has them, and in its order.
+    ``is_limit_each_way`` returns up to ``limit`` of either direction.
     """
     rows = await connection.fetch(
         f"""
@@ -145,7 +183,7 @@ async def page_of(
         JOIN source s ON s.tenant_id = $1 AND s.context_id = $2 AND s.source_id = n.source_id
         {TARGETS} {SECTIONS}
         ORDER BY n.is_incoming, r.predicate = '', CASE WHEN n.is_incoming THEN s.path END COLLATE "C", r.ordinal
-        LIMIT $13
+        LIMIT $14
         """,  # noqa: S608 - constants only
         tenant,
         context,
@@ -160,6 +198,7 @@ async def page_of(
         after.path,
         after.ordinal,
         limit,
+        2 * limit if is_limit_each_way else limit,
     )
     return [RelationRow(*row) for row in rows]
 
@@ -218,33 +257,7 @@ async def superseding(
     as it is written.
     """
     rows = await connection.fetch(
-        f"""
-        SELECT r.source_id, coalesce(t.path, a.path, CASE r.form WHEN 'name' THEN r.written ELSE r.target END)
-          COLLATE "C" AS path
-        FROM document_relation r JOIN source s ON s.tenant_id = $1 AND s.context_id = $2 AND s.source_id = r.source_id
-        {TARGETS}
-        WHERE r.tenant_id = $1 AND r.context_id = $2 AND r.source_id = ANY($3) AND r.predicate = 'superseded-by'
-        UNION
-        SELECT d.source_id, e.path
-        FROM source d
-        CROSS JOIN LATERAL (SELECT relation_names(d.path) AS names OFFSET 0) AS called
-        CROSS JOIN LATERAL (
-          SELECT x.path FROM (
-            SELECT s.path, r.form, r.target, r.form <> 'name' AND r.target = d.path AS is_exact
-            FROM (
-              SELECT r.source_id, r.form, r.target FROM document_relation r
-              WHERE r.tenant_id = $1 AND r.context_id = $2 AND r.target = ANY (called.names)
-                AND r.predicate = 'supersedes' AND r.source_id <> d.source_id OFFSET 0
-            ) AS r
-            JOIN source s ON s.tenant_id = $1 AND s.context_id = $2 AND s.source_id = r.source_id
-            ORDER BY s.path COLLATE "C" OFFSET 0
-          ) AS x
-          WHERE x.is_exact OR relation_target($1, $2, x.form, x.target, x.path) = d.source_id
-          ORDER BY x.path COLLATE "C" LIMIT $4
-        ) AS e
-        WHERE d.tenant_id = $1 AND d.context_id = $2 AND d.source_id = ANY($3)
-        ORDER BY 1, 2
-        """,  # noqa: S608 - constants only
+        f"{SUPERSEDING} ORDER BY 1, 2",
         tenant,
         context,
         sources,

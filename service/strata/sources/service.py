@@ -18,6 +18,7 @@ from strata.platform.database import Connection, Database
 from strata.settings import Settings
 from strata.sources import reading, repository, revision_repository
 from strata.sources.discover import Survey, survey, tasks_of
+from strata.sources.document_service import DocumentService
 from strata.sources.ingest import BULK, ONLINE, PARALLEL_BYTES, Limits, Pipeline, Run, Tally
 from strata.sources.inputs import input_tasks
 from strata.sources.merging import Merger
@@ -55,7 +56,7 @@ class SourceService:
 
     ``facts``, where given, forgets what a source asserted when its text is replaced or deleted. ``texts``
     are the sources that are stored as they stand, paragraph by paragraph; ``revisions`` are the earlier
-    states of sources, ``relations`` what stands between them.
+    states of sources, ``relations`` what stands between them; ``documents`` reads one for an agent.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class SourceService:
         self.texts = TextService(database, contexts, embeddings, self._store, self._merger)
         self.revisions = RevisionService(database, contexts, self._store, self._merger)
         self.relations = RelationService(database, contexts)
+        self.documents = DocumentService(database, contexts, self.relations)
 
     async def ingest(
         self, tenant: UUID, context_name: str, documents: Sequence[DocumentInput], *, origin: str = ""

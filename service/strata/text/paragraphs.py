@@ -136,7 +136,7 @@ def _cut_words(text: str, start: int, end: int, limit: int) -> Iterator[tuple[in
             space = max(
                 text.rfind(" ", start + (cut - start) // 2, cut), text.rfind("\n", start + (cut - start) // 2, cut)
             )
-            cut = space + 1 if space > start else _cluster_start(text, start, cut)
+            cut = space + 1 if space > start else cluster_start(text, start, cut)
         yield start, cut
         start = cut
 
@@ -154,7 +154,7 @@ def _fitting(text: str, start: int, end: int, limit: int) -> int:
     return start + len(window)
 
 
-def _cluster_start(text: str, start: int, cut: int) -> int:
+def cluster_start(text: str, start: int, cut: int) -> int:
     """Move a cut back so that it does not part a mark, joiner or selector from its base."""
     low = max(start + 1, cut - _MAX_CLUSTER)
     position = cut

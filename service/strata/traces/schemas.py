@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 SCHEMA_VERSION = 1
 
@@ -138,6 +138,33 @@ class OmissionTrace(Struct, frozen=True, rename="camel", kw_only=True, omit_defa
     duplicate_of: str | None = None
 
 
+class ShownTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """A run of text that a budgeted result shows: bytes of a revision, for which rows, or by which relation."""
+
+    source: str
+    revision: int
+    start_byte: int
+    end_byte: int
+    sha256: str
+    rows: list[int] = []
+    relation: str | None = None
+
+
+class ExpansionTrace(Struct, frozen=True, rename="camel", kw_only=True):
+    """What a budget for the whole result was spent on.
+
+    ``limit`` and ``used`` are tokens. ``taken`` steps fitted, ``documents`` were read, ``omitted`` parts
+    left out.
+    """
+
+    limit: int
+    used: int
+    taken: int
+    documents: int
+    omitted: int
+    shown: list[ShownTrace] = []
+
+
 class RetrievalDetails(Struct, frozen=True, rename="camel", kw_only=True):
     """How a lookup came to its answer, version 1.
 
@@ -157,6 +184,7 @@ class RetrievalDetails(Struct, frozen=True, rename="camel", kw_only=True):
     omitted: list[OmissionTrace] = []
     omitted_total: int = 0
     trimmed: list[str] = []
+    expansion: ExpansionTrace | UnsetType = UNSET
     schema_version: int = SCHEMA_VERSION
 
 

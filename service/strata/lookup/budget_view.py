@@ -1,0 +1,436 @@
+"""A budgeted result in its two forms, JSON and Markdown, of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from strata.evidence.documents import Document
+from strata.evidence.expansion import Display, Range, Schedule, Shown, Step, place_of, ranks_of
+from strata.lookup.budget_schemas import (
+    BudgetedBlock,
+    BudgetedOmissions,
+    BudgetedResult,
+    LeftOut,
+    NextCall,
+    ResultBudget,
+)
+from strata.lookup.relevance import Verdict
+from strata.lookup.schemas import Completeness
+from strata.text.estimate import token_quarters, tokens_of_quarters
+from strata.text.quoting import code, inline, quoted
+
+OMITTED = 5
+"""So many of what was left out are listed at most; there is always room for one."""
+
+_MANY = 9_999_999
+"""No count is longer."""
+
+DECLARED = 8
+"""So many targets of a document's relations are listed at most."""
+
+OUTLINE_LINES = 12
+_SAID = frozenset({Completeness.COMPLETE, Completeness.PARTIAL})
+"""What these mean the blocks and omissions of a budgeted result say themselves."""
+
+FETCH = "fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a result says beside its blocks.
+
+    ``contexts`` are the names of those that were asked, by scope; where it is one alone it is not repeated.
+    """
+
+    lookup_id: UUID
+    verdict: Verdict
+    limit: int
+    contexts: Mapping[str, str]
+    coverage: float | None = None
+
+    def context(self, scope: str) -> str | None:
+        """Return the context to name beside a place, None where only one was asked."""
+        return self.contexts.get(scope) if len(self.contexts) > 1 else None
+
+
+class Plain(NamedTuple):
+    """A row that is text by itself: where it is stated (empty for nowhere), its title, and its scope."""
+
+    at: str
+    title: str
+    scope: str
+
+
+class _Made(NamedTuple):
+    """A block, and the quarter tokens that it adds to either form."""
+
+    block: BudgetedBlock
+    json: int
+    markdown: int
+
+
+class BudgetView:
+    """Makes the result of any first steps of a schedule; ``plain`` are the rows that are text by themselves."""
+
+    def __init__(self, frame: Frame, schedule: Schedule, plain: Mapping[int, Plain]) -> None:
+        self._frame = frame
+        self._schedule = schedule
+        self._documents = schedule.documents
+        self._plain = plain
+        self._made: dict[tuple[object, ...], _Made] = {}
+
+    def sizes(self) -> Callable[[Step], int]:
+        """Return the function that takes a step and says what the larger form comes to, in quarter tokens.
+
+        With one omission listed, and a closing line, of the longest that there can be.
+        """
+        display = Display(self._documents)
+        json, text = self._fixed()
+        costs: dict[tuple[str, int | None], tuple[int, int]] = {}
+
+        def size(step: Step) -> int:
+            nonlocal json, text
+            unit = display.take(step)
+            key = (unit.key, unit.row)
+            before = costs.get(key, (0, 0))
+            made = list(self._blocks(unit))
+            after = costs[key] = (sum(item.json for item in made), sum(item.markdown for item in made))
+            json, text = json + after[0] - before[0], text + after[1] - before[1]
+            return max(json, text)
+
+        return size
+
+    def result(self, steps: Sequence[Step], first: Step | None) -> BudgetedResult:
+        """Return the result of the steps that fit, with as many omissions listed as fit beside them.
+
+        ``first`` is the first step of all: where none fits, the result says what it takes.
+        """
+        display = Display(self._documents)
+        for step in steps:
+            display.take(step)
+        units = display.units
+        left = self._left_out(units)
+        closing = self._closing(units, len(left), self._needed(first) if first and not steps else None)
+        blocks = [*(made.block for unit in units for made in self._blocks(unit)), closing]
+        for listed in range(min(OMITTED, len(left)), -1, -1):
+            made = self._framed(
+                blocks, BudgetedOmissions(total=len(left), items=left[:listed], next=self._next(left[:listed]))
+            )
+            if larger_form(made) <= 4 * self._frame.limit:
+                return _counted(made)
+        return _counted(self._framed([closing], BudgetedOmissions(total=len(left)), is_bare=True))
+
+    def _framed(
+        self, blocks: list[BudgetedBlock], omitted: BudgetedOmissions, *, is_bare: bool = False
+    ) -> BudgetedResult:
+        frame, verdict = self._frame, self._frame.verdict
+        is_silent = is_bare or verdict.completeness in _SAID
+        return BudgetedResult(
+            lookup_id=frame.lookup_id,
+            found=bool(self._schedule.rows),
+            relevance_level=verdict.level,
+            completeness_hint=verdict.completeness,
+            completeness_message=None if is_silent else verdict.message,
+            empty_reason=verdict.empty_reason,
+            vector_coverage=frame.coverage if frame.coverage is not None and frame.coverage < 1 else None,
+            blocks=blocks,
+            omitted=omitted,
+            budget=ResultBudget(limit=frame.limit, used=0),
+        )
+
+    def _fixed(self) -> tuple[int, int]:
+        """Return what both forms take beside their blocks, at most."""
+        items = self._left_out(())
+        longest = max(items, key=lambda item: len(_encoded(item)) + len(item.at), default=None)
+        listed = [] if longest is None else [replace(longest, tokens=_MANY)]
+        closing = BudgetedBlock(
+            kind="note", text=_shown_of(len(self._schedule.rows), len(self._schedule.rows), 9, _MANY)
+        )
+        made = self._framed([closing], BudgetedOmissions(total=_MANY, items=listed, next=self._next(listed)))
+        digits = len(str(self._frame.limit))
+        return token_quarters(as_json(made)) + digits, token_quarters(markdown(made)) + digits
+
+    def _needed(self, first: Step) -> int:
+        """Return the tokens that the first step takes."""
+        return tokens_of_quarters(self.sizes()(first))
+
+    def _blocks(self, unit: Shown) -> Iterator[_Made]:
+        """Yield the blocks of what is shown of a document; each is made once, as long as it stays the same."""
+        if unit.row is not None:
+            yield self._once((unit.row,), lambda: self._plain_block(unit.row or 0))
+            return
+        document = self._documents[unit.key]
+        is_head = True
+        if unit.has_outline:
+            yield self._once((unit.key, unit.hop, unit.has_relations), lambda: self._outline_block(document, unit))
+            is_head = False
+        for part in unit.ranges:
+            has_relations = is_head and unit.has_relations
+            key = (unit.key, unit.hop, part.start, part.end, part.rows, tuple(part.also_at), is_head, has_relations)
+            yield self._once(key, partial(self._text_block, document, unit, part, is_head=is_head))
+            # What is said of the document is said once.
+            is_head = False
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], BudgetedBlock]) -> _Made:
+        known = self._made.get(key)
+        if known is None:
+            block = make()
+            known = self._made[key] = _Made(
+                block,
+                token_quarters(_encoded(block)) + 1,
+                sum(token_quarters(line) + 1 for line in _lines(block)),
+            )
+        return known
+
+    def _head(self, document: Document, unit: Shown, *, is_head: bool) -> BudgetedBlock:
+        """Return a block of a document without its place and text."""
+        hop = self._schedule.hops[unit.hop] if unit.hop is not None else None
+        return BudgetedBlock(
+            kind="row",
+            relation=hop.predicate if hop else None,
+            direction=hop.direction if hop else None,
+            context=self._frame.context(document.context),
+            superseded_by=UNSET if document.superseded_by is None or not is_head else list(document.superseded_by),
+            relations=_declared(document) if unit.has_relations and is_head else {},
+        )
+
+    def _outline_block(self, document: Document, unit: Shown) -> BudgetedBlock:
+        return replace(
+            self._head(document, unit, is_head=True),
+            kind="outline",
+            at=f"{document.source}/v{document.revision}",
+            title=document.title or None,
+            text="\n".join(_outline(document)),
+        )
+
+    def _text_block(self, document: Document, unit: Shown, part: Range, *, is_head: bool) -> BudgetedBlock:
+        text = document.text(part.start, part.end)
+        return replace(
+            self._head(document, unit, is_head=is_head),
+            kind="row" if part.rows else "related",
+            rows=list(part.rows),
+            at=place_of(document, part.start, part.end),
+            title=_title(document, part, text),
+            bytes=[part.start, part.end],
+            also_at=list(part.also_at),
+            text=text,
+        )
+
+    def _plain_block(self, rank: int) -> BudgetedBlock:
+        plain, row = self._plain[rank], self._schedule.rows[rank]
+        return BudgetedBlock(
+            kind="row",
+            rows=[rank],
+            at=plain.at or None,
+            context=self._frame.context(plain.scope),
+            title=plain.title or None,
+            also_at=list(row.also_at),
+            text=row.text,
+        )
+
+    def _left_out(self, units: Sequence[Shown]) -> list[LeftOut]:
+        """Return what a reader may still want: results not shown, related documents not shown, and rests."""
+        schedule = self._schedule
+        seen = ranks_of(units)
+        printed = {unit.key: unit for unit in units if unit.row is None}
+        unseen: list[LeftOut] = []
+        rests: list[LeftOut] = []
+        for rank, row in schedule.rows.items():
+            if row.document is None:
+                if rank not in seen:
+                    plain = self._plain[rank]
+                    tokens = tokens_of_quarters(token_quarters(row.text))
+                    unseen.append(
+                        LeftOut(at=plain.at, tokens=tokens, rank=rank, context=self._frame.context(plain.scope))
+                    )
+                continue
+            document = self._documents[row.document]
+            section = document.anchored(row.anchor) if row.anchor else None
+            tokens = tokens_of_quarters(schedule.quarters_left(document, section, printed.get(document.key)))
+            if tokens:
+                (rests if rank in seen else unseen).append(
+                    LeftOut(
+                        at=_whole_place(document, row.anchor if section else None),
+                        tokens=tokens,
+                        rank=rank,
+                        context=self._frame.context(document.context),
+                    )
+                )
+        for hop in schedule.hops:
+            if hop.document not in printed:
+                document = self._documents[hop.document]
+                section = document.anchored(hop.anchor) if hop.anchor else None
+                unseen.append(
+                    LeftOut(
+                        at=_whole_place(document, hop.anchor if section else None),
+                        tokens=tokens_of_quarters(schedule.quarters_left(document, section, None)),
+                        relation=hop.predicate,
+                        context=self._frame.context(document.context),
+                    )
+                )
+        return unseen + rests
+
+    def _next(self, items: Sequence[LeftOut]) -> NextCall | None:
+        first = next((item for item in items if item.at), None)
+        if first is None:
+            return None
+        context = first.context or next(iter(self._frame.contexts.values()))
+        return NextCall(tool=FETCH, arguments={"context": context, "source": first.at})
+
+    def _closing(self, units: Sequence[Shown], left: int, needed: int | None) -> BudgetedBlock:
+        """Return how many of the results, and related documents, are shown; ``needed`` where the first is too large."""
+        total = len(self._schedule.rows)
+        if not total:
+            told = "Nothing was found."
+        elif needed is not None:
+            told = (
+                f"Found {_number(total, 'result')}; the first takes {needed} tokens. Raise the budget to that, or "
+                "fetch what was left out."
+            )
+        else:
+            related = sum(unit.hop is not None and not any(part.rows for part in unit.ranges) for unit in units)
+            told = _shown_of(len(ranks_of(units)), total, related, left)
+        return BudgetedBlock(kind="note", text=told)
+
+
+def larger_form(result: BudgetedResult) -> int:
+    """Return the quarter tokens of the larger of a result's two forms, with any number of tokens used."""
+    return max(_quarters(as_json(result)), _quarters(markdown(result))) + len(str(result.budget.limit))
+
+
+def as_json(result: BudgetedResult) -> str:
+    """Return the compact JSON of a result: what is sent, and counted."""
+    return _encoded(result)
+
+
+def _encoded(value: Struct) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def markdown(result: BudgetedResult) -> str:
+    """Return the text that agents read.
+
+    Text of documents is quoted line by line, and what else comes from them stands inside a line of ours, so
+    that nothing in a document can pass for a heading, a place or a note.
+    """
+    lines = [line for block in result.blocks for line in _lines(block)]
+    if result.omitted.items:
+        lines += [f"Left out: {_number(result.omitted.total, 'part')}. Fetch by reference:"]
+        lines += [_listed(item) for item in result.omitted.items] + [""]
+    if result.completeness_message:
+        lines += [result.completeness_message, ""]
+    text = "\n".join(lines)
+    return f"{text}{_spent(result.budget.limit, _quarters(text))}\n"
+
+
+def _lines(block: BudgetedBlock) -> list[str]:
+    """Return the lines of a block, a blank one at the end."""
+    if block.kind == "note":
+        return [inline(block.text or ""), ""]
+    return [*_heading(block), quoted(block.text or ""), ""]
+
+
+def _heading(block: BudgetedBlock) -> list[str]:
+    name = ", ".join(map(str, block.rows)) or {"outline": "Outline"}.get(block.kind, "Related")
+    title = f". {inline(block.title)}" if block.title else "."
+    notes = [code(block.at)] if block.at else []
+    if block.context:
+        notes[:0] = [f"{code(block.context)}:"]
+    notes = [" ".join(notes)] if notes else []
+    if block.bytes is not None:
+        notes = [f"{' '.join(notes)} bytes {block.bytes[0]}-{block.bytes[1]}"]
+    if block.relation:
+        is_named = block.direction == "outgoing"
+        notes.append(f"{'named by' if is_named else 'names'} the first document as {inline(block.relation)}")
+    if block.superseded_by is not UNSET:
+        named = ", ".join(map(code, block.superseded_by))
+        notes.append(f"superseded by {named}" if named else "superseded")
+    if block.also_at:
+        notes.append(f"the same text at {', '.join(map(code, block.also_at))}")
+    lines = [f"### {name}{title}"]
+    if notes:
+        lines.append("; ".join(notes))
+    if block.relations:
+        told = (f"{inline(name)} {', '.join(map(code, targets))}" for name, targets in block.relations.items())
+        lines.append(f"Relations: {'; '.join(told)}")
+    return lines
+
+
+def _listed(item: LeftOut) -> str:
+    name = f"{item.rank}. " if item.rank is not None else f"{inline(item.relation or '')} "
+    place = code(item.at) if item.at else "a fact"
+    return f"- {name}{place}, {item.tokens} tokens"
+
+
+def _spent(limit: int, quarters: int) -> str:
+    """Return the line that says what the Markdown takes, itself counted; ``quarters`` are those above it."""
+    line = ""
+    for _ in range(3):
+        used = tokens_of_quarters(quarters + len(line) + 1)
+        line = f"{used} of {limit} tokens."
+    return line
+
+
+def _counted(result: BudgetedResult) -> BudgetedResult:
+    """Return the result with the tokens that its JSON takes, their own digits counted."""
+    base = _quarters(as_json(result)) - 1
+    used = next(used for digits in range(1, 20) if len(str(used := tokens_of_quarters(base + digits))) <= digits)
+    return replace(result, budget=ResultBudget(limit=result.budget.limit, used=used))
+
+
+def _shown_of(shown: int, total: int, related: int, left: int) -> str:
+    beside = f" and {_number(related, 'related document')}" if related else ""
+    rest = f"; {_number(left, 'part')} left out" if left else ""
+    return f"{shown} of {_number(total, 'result')}{beside} shown{rest}."
+
+
+def _declared(document: Document) -> dict[str, list[str]]:
+    """Return the first targets that a document declares, by predicate."""
+    listed: dict[str, list[str]] = {}
+    room = DECLARED
+    for predicate, targets in document.relations:
+        if room > 0:
+            listed[predicate] = list(targets[:room])
+            room -= len(targets)
+    return listed
+
+
+def _title(document: Document, part: Range, text: str) -> str | None:
+    """Return title and headings above a text, without those that its first line says."""
+    section = document.section_of(part.start, part.end)
+    first = text.partition("\n")[0].lstrip("# ").rstrip()
+    names = dict.fromkeys(name for name in (document.title, *(section.breadcrumb if section else ())) if name)
+    names.pop(first, None)
+    return " › ".join(names) or None
+
+
+def _outline(document: Document) -> Iterator[str]:
+    """Yield the first headings of a document, with their anchors and sizes."""
+    heads = [section for section in document.sections.values() if section.level and section.heading]
+    for section in heads[:OUTLINE_LINES]:
+        tokens = tokens_of_quarters(section.end_byte - section.start_byte)
+        anchor = f" #{section.anchor}" if section.anchor else ""
+        yield f"{'  ' * (section.level - 1)}- {section.heading}{anchor} ({tokens} tokens)"
+    if len(heads) > OUTLINE_LINES:
+        yield f"- and {len(heads) - OUTLINE_LINES} more"
+
+
+def _whole_place(document: Document, anchor: str | None) -> str:
+    pin = f"{document.source}/v{document.revision}"
+    return f"{pin}#{anchor}" if anchor else pin
+
+
+def _quarters(text: str) -> int:
+    return token_quarters(text)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

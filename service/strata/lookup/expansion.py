@@ -1,0 +1,256 @@
+"""Spend a budget: read the documents of the rows and of one hop, and take what fits of one order of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import NamedTuple
+from uuid import UUID
+
+from strata.evidence.documents import Declared, Document, Passage
+from strata.evidence.expansion import Display, Hop, Row, Schedule, Shown, longest, preference
+from strata.evidence.model import Candidate, Package, Reason
+from strata.lookup import expansion_repository, repository
+from strata.lookup.budget_schemas import BudgetedResult
+from strata.lookup.budget_view import BudgetView, Frame, Plain
+from strata.lookup.candidates import passage_of
+from strata.lookup.expansion_repository import DocumentRow
+from strata.lookup.gather import Gathered, Gatherer, languages_of
+from strata.lookup.relevance import Verdict
+from strata.lookup.request import Plan
+from strata.platform import telemetry
+from strata.platform.ids import ORDINALS, SERIAL_BITS
+from strata.text.document import Section
+from strata.text.spans import find_spans
+from strata.traces.schemas import ExpansionTrace, ShownTrace
+
+FOLLOWED = 8
+"""So many of the first document's relations are looked at; the view follows fewer."""
+
+
+class Place(NamedTuple):
+    """A document within a call: its context and the serial of its revision."""
+
+    context: UUID
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """What was made of a budget, and what the trace says of it."""
+
+    result: BudgetedResult
+    trace: ExpansionTrace
+
+
+class Expansion:
+    """The expansion of one lookup, in the snapshot of its search."""
+
+    def __init__(self, tenant: UUID, plan: Plan, gathered: Gathered, gatherer: Gatherer) -> None:
+        self._tenant = tenant
+        self._plan = plan
+        self._gathered = gathered
+        self._gatherer = gatherer
+        self._connection = gatherer.connection
+
+    async def expand(self, package: Package, verdict: Verdict, lookup_id: UUID, limit: int) -> Expanded:
+        """Return the result of a package within ``limit`` tokens."""
+        places = [_document_of(candidate) for candidate in package.kept]
+        in_rows = [place for place in dict.fromkeys(places) if place is not None]
+        with telemetry.stage("relations"):
+            hops = await self._hops(in_rows[0]) if in_rows and self._plan.follows_relations else []
+            documents = await self._documents(in_rows, hops)
+        with telemetry.stage("expansion"):
+            rows = [
+                _row(candidate, rank, place if place in documents else None, package)
+                for rank, (candidate, place) in enumerate(zip(package.kept, places, strict=True), 1)
+            ]
+            schedule = Schedule(
+                rows,
+                {document.key: document for document in documents.values()},
+                [hop for place, hop in hops if place in documents],
+                self._worth(in_rows),
+            )
+            contexts = {context.context_id.hex: context.name for context in self._gathered.contexts}
+            plain = {
+                row.rank: _plain(candidate)
+                for row, candidate in zip(rows, package.kept, strict=True)
+                if row.document is None
+            }
+            view = BudgetView(Frame(lookup_id, verdict, limit, contexts, self._gathered.coverage), schedule, plain)
+            steps, first = longest(schedule.steps(), 4 * limit, view.sizes())
+            result = view.result(steps, first)
+        display = Display(schedule.documents)
+        for step in steps:
+            display.take(step)
+        trace = ExpansionTrace(
+            limit=limit,
+            used=result.budget.used,
+            taken=len(steps),
+            documents=len(documents),
+            omitted=result.omitted.total,
+            shown=[item for unit in display.units for item in _traced(unit, schedule)],
+        )
+        return Expanded(result, trace)
+
+    async def _hops(self, first: Place) -> list[tuple[Place, Hop]]:
+        """Return what the first document is related to, as far as the filters of the call allow, best first."""
+        found = await expansion_repository.related(self._connection, self._tenant, first.context, first.serial)
+        allowed = await self._allowed(first.context) if found else None
+        hops = []
+        for row in found:
+            place = Place(first.context, row.serial)
+            if allowed is None or row.serial in allowed:
+                hops.append((place, Hop(_key(place), row.predicate, row.direction, row.anchor)))
+        return sorted(hops, key=lambda item: preference(item[1]))[:FOLLOWED]
+
+    async def _allowed(self, context: UUID) -> frozenset[int] | None:
+        """Return the serials of the sources that pass the filters, None where all do."""
+        categories = () if self._gathered.is_relaxed else self._plan.categories
+        source_filter = replace(self._plan.source_filter, categories=categories)
+        if source_filter.is_empty:
+            return None
+        found = await repository.eligible(self._connection, self._tenant, context, source_filter)
+        return frozenset(found.serials)
+
+    async def _documents(self, in_rows: Sequence[Place], hops: Sequence[tuple[Place, Hop]]) -> dict[Place, Document]:
+        wanted = list(dict.fromkeys([*in_rows, *(place for place, _ in hops)]))
+        if not wanted:
+            return {}
+        nominated = [passage_of(item)[1] for item in self._gathered.candidates if item.kind == "passage"]
+        rows = await expansion_repository.documents(
+            self._connection,
+            self._tenant,
+            [place.context for place in wanted],
+            [place.serial for place in wanted],
+            nominated,
+        )
+        allowed = {
+            context: await self._allowed(context) for context in {row.context_id for row in rows if row.superseding}
+        }
+        scores = self._scores(rows)
+        return {
+            Place(row.context_id, row.serial): self._document(row, scores, allowed.get(row.context_id)) for row in rows
+        }
+
+    def _scores(self, rows: Sequence[DocumentRow]) -> dict[tuple[UUID, int], float]:
+        """Return what every passage of the documents scores by words, by context and passage id."""
+        scores: dict[tuple[UUID, int], float] = {}
+        for context in {row.context_id for row in rows}:
+            ids = [
+                row.serial << SERIAL_BITS | ordinal
+                for row in rows
+                if row.context_id == context
+                for ordinal in row.ordinals
+            ]
+            found = self._gatherer.word_scores(context, ids)
+            scores.update(((context, passage), score) for passage, score in zip(ids, found, strict=True))
+        return scores
+
+    def _document(
+        self, row: DocumentRow, scores: Mapping[tuple[UUID, int], float], allowed: frozenset[int] | None
+    ) -> Document:
+        place = Place(row.context_id, row.serial)
+        passages = [
+            Passage(ordinal, section, start, end, scores[row.context_id, row.serial << SERIAL_BITS | ordinal])
+            for ordinal, section, start, end in zip(
+                row.ordinals, row.passage_sections, row.starts, row.ends, strict=True
+            )
+        ]
+        windows = [(0, row.content)] if row.content is not None else list(zip(row.starts, row.texts or (), strict=True))
+        declared: dict[str, list[str]] = {}
+        for predicate, target in row.declared:
+            declared.setdefault(predicate, []).append(target)
+        named = [
+            path
+            for serial, path in zip(row.superseding, row.superseding_paths, strict=True)
+            if allowed is None or serial in allowed
+        ]
+        return Document(
+            key=_key(place),
+            source=row.path,
+            revision=row.revision,
+            title=row.title,
+            size=row.text_bytes,
+            sections=[
+                Section(at, level, heading, anchor, tuple(crumb), start, end)
+                for at, level, heading, anchor, crumb, start, end in row.sections
+            ],
+            passages=passages,
+            windows=windows,
+            context=row.context_id.hex,
+            relations=[Declared(predicate, tuple(targets)) for predicate, targets in declared.items()],
+            superseded_by=named if row.superseding else None,
+        )
+
+    def _worth(self, in_rows: Sequence[Place]) -> Callable[[str], float]:
+        """Return how much of the question a text says: the idf of its terms, each once."""
+        tokens = [term.token for term in self._gathered.terms]
+        weights = self._gatherer.term_weights(in_rows[0].context) if in_rows else {}
+        languages = languages_of(self._gathered.contexts)
+
+        def worth(text: str) -> float:
+            present = {term for _, _, term in find_spans(text, tokens, languages)}
+            return sum(weights.get(term, 0.0) for term in sorted(present))
+
+        return worth
+
+
+def _document_of(candidate: Candidate) -> Place | None:
+    """Return the document in which a candidate stands, None for what is text by itself."""
+    if candidate.kind != "passage":
+        return None
+    context, passage = passage_of(candidate)
+    return Place(context, passage >> SERIAL_BITS)
+
+
+def _key(place: Place) -> str:
+    return f"{place.context.hex}:{place.serial}"
+
+
+def _row(candidate: Candidate, rank: int, place: Place | None, package: Package) -> Row:
+    also = tuple(sorted({_pin(item) for item in _same_text(candidate, package)}))
+    if place is None:
+        return Row(rank, text=candidate.text or "", also_at=also)
+    return Row(rank, _key(place), passage_of(candidate)[1] & ORDINALS, candidate.anchor, also_at=also)
+
+
+def _same_text(candidate: Candidate, package: Package) -> list[Candidate]:
+    """Return the candidates left out because this one says the same, letter for letter."""
+    text = (candidate.text or "").strip()
+    return [
+        item.candidate
+        for item in package.omitted
+        if item.reason is Reason.NEAR_DUPLICATE
+        and item.duplicate_of == candidate.source_key
+        and item.candidate.citation is not None
+        and (item.candidate.text or "").strip() == text
+    ]
+
+
+def _traced(unit: Shown, schedule: Schedule) -> Iterator[ShownTrace]:
+    """Yield the runs of text that a document shows, without the text."""
+    for part in unit.ranges:
+        document = schedule.documents[unit.key]
+        yield ShownTrace(
+            source=document.source,
+            revision=document.revision,
+            start_byte=part.start,
+            end_byte=part.end,
+            sha256=sha256(document.text(part.start, part.end).encode()).hexdigest(),
+            rows=list(part.rows),
+            relation=schedule.hops[unit.hop].predicate if unit.hop is not None else None,
+        )
+
+
+def _plain(candidate: Candidate) -> Plain:
+    titles = dict.fromkeys(name for name in (candidate.title, *candidate.breadcrumb) if name)
+    return Plain(_pin(candidate) if candidate.citation else "", " › ".join(titles), candidate.scope)
+
+
+def _pin(candidate: Candidate) -> str:
+    citation = candidate.citation
+    assert citation is not None  # noqa: S101 - callers ask for one that cites
+    pin = f"{citation.source}/v{citation.source_version}"
+    return pin if citation.anchor is None else f"{pin}#{citation.anchor}"
