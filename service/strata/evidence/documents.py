@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from strata.text.document import Section
-from strata.text.estimate import utf8_bytes
+from strata.text.estimate import token_quarters, utf8_bytes
 from strata.text.paragraphs import paragraph_spans, split_lines, split_prose, trim_span
 
 SMALL_BYTES = 8_192
@@ -82,6 +82,8 @@ class Document:
         self.passages = tuple(passages)
         self._windows = tuple(windows)
         self._starts = [start for start, _ in windows]
+        self._quarters: dict[tuple[int, int], int] = {}
+        self._within: dict[int, tuple[Passage, ...]] = {}
         self._stretches: dict[int, tuple[Stretch, ...]] = {}
 
     @cached_property
@@ -100,6 +102,15 @@ class Document:
         offset, data = self._windows[at]
         return data[start - offset : end - offset].decode()
 
+    def quarters(self, start: int, end: int) -> int:
+        """Return the quarter tokens of a byte range within one window; 0 for an empty one."""
+        if start >= end:
+            return 0
+        known = self._quarters.get((start, end))
+        if known is None:
+            known = self._quarters[start, end] = token_quarters(self.text(start, end))
+        return known
+
     def is_gap(self, start: int, end: int) -> bool:
         """Tell whether nothing but white space stands between two offsets, and all of it is at hand."""
         at = bisect_right(self._starts, start) - 1
@@ -116,13 +127,24 @@ class Document:
 
     def anchored(self, anchor: str) -> Section | None:
         """Return the section of an anchor, compared without regard to case."""
-        wanted = anchor.casefold()
-        found = [item for item in self.sections.values() if item.anchor and item.anchor.casefold() == wanted]
-        return min(found, key=lambda item: item.ordinal, default=None)
+        return self._anchors.get(anchor.casefold())
 
-    def within(self, section: Section) -> list[Passage]:
+    @cached_property
+    def _anchors(self) -> dict[str, Section]:
+        anchors: dict[str, Section] = {}
+        for section in self.sections.values():
+            if section.anchor:
+                anchors.setdefault(section.anchor.casefold(), section)
+        return anchors
+
+    def within(self, section: Section) -> Sequence[Passage]:
         """Return the passages that stand in a section, its subsections included; one may open with a heading above."""
-        return [item for item in self.passages if item.start < section.end_byte and item.end > section.start_byte]
+        found = self._within.get(section.ordinal)
+        if found is None:
+            start, end = section.start_byte, section.end_byte
+            found = tuple(item for item in self.passages if item.start < end and item.end > start)
+            self._within[section.ordinal] = found
+        return found
 
     def stretches(self, passage: Passage, worth: Worth) -> tuple[Stretch, ...]:
         """Return the parts of a passage, in the order in which they are shown: the best, then what stands beside it."""

@@ -6,14 +6,13 @@ smaller budget shows, a larger one shows too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from itertools import chain
 
 from strata.evidence.documents import SMALL_BYTES, Direction, Document, Passage, Stretch, Worth
 from strata.text.document import Section
-from strata.text.estimate import token_quarters
 
 MAX_RELATED = 3
 EVIDENCE_PREDICATES = ("supersedes", "superseded-by", "depends-on", "implements", "derived-from")
@@ -121,7 +120,8 @@ class Schedule:
     ) -> None:
         self.rows = {row.rank: row for row in rows}
         self.documents = documents
-        self.hops = _chosen(hops, rows, documents)
+        self._first = next((row.document for row in rows if row.document), None)
+        self.hops = _chosen(hops, self._first, {row.document for row in rows}, documents)
         self._worth = worth
         self._printed: dict[str, tuple[str, int]] = {}
         self._done: set[tuple[str, int]] = set()
@@ -206,21 +206,6 @@ class Schedule:
             for passage in self._targets(document, hop.anchor):
                 yield from self._passage(document, passage, hop=at)
 
-    def quarters_left(self, document: Document, section: Section | None, unit: Shown | None) -> int:
-        """Return the quarter tokens of what a document, or a section of it, has beside what is shown."""
-        passages = document.passages if section is None else document.within(section)
-        total = 0
-        for passage in passages:
-            at = passage.start
-            for part in unit.ranges if unit else ():
-                if part.end > at and part.start < passage.end:
-                    if part.start > at:
-                        total += token_quarters(document.text(at, part.start))
-                    at = part.end
-            if at < passage.end:
-                total += token_quarters(document.text(at, passage.end))
-        return total
-
     def _targets(self, document: Document, anchor: str | None) -> list[Passage]:
         """Return what a row or a hop is to print of a document, best first."""
         section = document.anchored(anchor) if anchor else None
@@ -252,19 +237,19 @@ class Schedule:
 
     def _relations(self, *, is_near: bool) -> Iterator[Step]:
         """Show what documents declare: the first and its relatives, or the others."""
-        near = {next((row.document for row in self.rows.values()), None), *(hop.document for hop in self.hops)}
+        near = {self._first, *(hop.document for hop in self.hops)}
         for key in tuple(self._seen):
             if self.documents[key].relations and (key in near) is is_near:
                 yield Step(Kind.RELATIONS, key)
 
 
-def _chosen(hops: Sequence[Hop], rows: Sequence[Row], documents: Mapping[str, Document]) -> list[Hop]:
+def _chosen(
+    hops: Sequence[Hop], first: str | None, in_rows: Collection[str | None], documents: Mapping[str, Document]
+) -> list[Hop]:
     """Return the hops that are followed: those in place of the document first, evidence, then in the order given.
 
     A document that is a row already is no hop, unless it stands in place of the first or a section of it is named.
     """
-    in_rows = {row.document for row in rows}
-    first = next((row.document for row in rows if row.document), None)
     chosen: dict[str, Hop] = {}
     for hop in sorted(hops, key=preference):
         is_new = hop.document in documents and hop.document not in {first, *chosen}
@@ -344,6 +329,19 @@ class Display:
             for noted in self._also.get(step.document, ()):
                 _note(unit, noted)
         return unit
+
+
+def quarters_left(document: Document, section: Section | None, unit: Shown | None) -> int:
+    """Return the quarter tokens of what a document, or a section of it, has beside what is shown."""
+    total = 0
+    for passage in document.passages if section is None else document.within(section):
+        at = passage.start
+        for part in unit.ranges if unit else ():
+            if part.end > at and part.start < passage.end:
+                total += document.quarters(at, part.start)
+                at = part.end
+        total += document.quarters(at, passage.end)
+    return total
 
 
 def ranks_of(units: Iterable[Shown]) -> set[int]:

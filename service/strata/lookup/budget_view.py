@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from strata.evidence.documents import Document
-from strata.evidence.expansion import Display, Range, Schedule, Shown, Step, place_of, ranks_of
+from strata.evidence.expansion import Display, Range, Schedule, Shown, Step, place_of, quarters_left, ranks_of
 from strata.lookup.budget_schemas import (
     BudgetedBlock,
     BudgetedOmissions,
@@ -24,6 +24,7 @@ from strata.lookup.budget_schemas import (
 )
 from strata.lookup.relevance import Verdict
 from strata.lookup.schemas import Completeness
+from strata.text.document import Section
 from strata.text.estimate import token_quarters, tokens_of_quarters
 from strata.text.quoting import code, inline, quoted
 
@@ -67,6 +68,14 @@ class Plain(NamedTuple):
     at: str
     title: str
     scope: str
+
+
+class _Part(NamedTuple):
+    """What may be left out: as it is listed, and the document and section that it stands in."""
+
+    item: LeftOut
+    document: Document | None
+    section: Section | None
 
 
 class _Made(NamedTuple):
@@ -148,9 +157,9 @@ class BudgetView:
 
     def _fixed(self) -> tuple[int, int]:
         """Return what both forms take beside their blocks, at most."""
-        items = self._left_out(())
+        items = [part.item for part in self._parts()]
         longest = max(items, key=lambda item: len(_encoded(item)) + len(item.at), default=None)
-        listed = [] if longest is None else [replace(longest, tokens=_MANY)]
+        listed = [] if longest is None else [longest]
         closing = BudgetedBlock(
             kind="note", text=_shown_of(len(self._schedule.rows), len(self._schedule.rows), 9, _MANY)
         )
@@ -172,7 +181,7 @@ class BudgetView:
         if unit.has_outline:
             yield self._once((unit.key, unit.hop, unit.has_relations), lambda: self._outline_block(document, unit))
             is_head = False
-        for part in unit.ranges:
+        for part in sorted(unit.ranges, key=_place_in_rank):
             has_relations = is_head and unit.has_relations
             key = (unit.key, unit.hop, part.start, part.end, part.rows, tuple(part.also_at), is_head, has_relations)
             yield self._once(key, partial(self._text_block, document, unit, part, is_head=is_head))
@@ -236,46 +245,47 @@ class BudgetView:
             text=row.text,
         )
 
+    def _parts(self) -> list[_Part]:
+        """Return all that may be left out: rows, then hops, with what they stand in."""
+        parts: list[_Part] = []
+        for rank, row in self._schedule.rows.items():
+            if row.document is None:
+                plain = self._plain[rank]
+                context = self._frame.context(plain.scope)
+                parts.append(_Part(LeftOut(at=plain.at, tokens=_MANY, rank=rank, context=context), None, None))
+            else:
+                parts.append(self._part(row.document, row.anchor, rank=rank))
+        return parts + [self._part(hop.document, hop.anchor, relation=hop.predicate) for hop in self._schedule.hops]
+
+    def _part(self, key: str, anchor: str | None, *, rank: int | None = None, relation: str | None = None) -> _Part:
+        document = self._documents[key]
+        section = document.anchored(anchor) if anchor else None
+        pin = f"{document.source}/v{document.revision}"
+        item = LeftOut(
+            at=pin if section is None else f"{pin}#{section.anchor}",
+            tokens=_MANY,
+            rank=rank,
+            relation=relation,
+            context=self._frame.context(document.context),
+        )
+        return _Part(item, document, section)
+
     def _left_out(self, units: Sequence[Shown]) -> list[LeftOut]:
         """Return what a reader may still want: results not shown, related documents not shown, and rests."""
-        schedule = self._schedule
         seen = ranks_of(units)
         printed = {unit.key: unit for unit in units if unit.row is None}
         unseen: list[LeftOut] = []
         rests: list[LeftOut] = []
-        for rank, row in schedule.rows.items():
-            if row.document is None:
-                if rank not in seen:
-                    plain = self._plain[rank]
-                    tokens = tokens_of_quarters(token_quarters(row.text))
-                    unseen.append(
-                        LeftOut(at=plain.at, tokens=tokens, rank=rank, context=self._frame.context(plain.scope))
-                    )
+        for item, document, section in self._parts():
+            if document is None:
+                left = 0 if item.rank in seen else token_quarters(self._schedule.rows[item.rank or 0].text)
+            elif item.rank is None and document.key in printed:
                 continue
-            document = self._documents[row.document]
-            section = document.anchored(row.anchor) if row.anchor else None
-            tokens = tokens_of_quarters(schedule.quarters_left(document, section, printed.get(document.key)))
-            if tokens:
-                (rests if rank in seen else unseen).append(
-                    LeftOut(
-                        at=_whole_place(document, row.anchor if section else None),
-                        tokens=tokens,
-                        rank=rank,
-                        context=self._frame.context(document.context),
-                    )
-                )
-        for hop in schedule.hops:
-            if hop.document not in printed:
-                document = self._documents[hop.document]
-                section = document.anchored(hop.anchor) if hop.anchor else None
-                unseen.append(
-                    LeftOut(
-                        at=_whole_place(document, hop.anchor if section else None),
-                        tokens=tokens_of_quarters(schedule.quarters_left(document, section, None)),
-                        relation=hop.predicate,
-                        context=self._frame.context(document.context),
-                    )
-                )
+            else:
+                left = quarters_left(document, section, printed.get(document.key))
+            if left:
+                group = rests if item.rank in seen else unseen
+                group.append(replace(item, tokens=tokens_of_quarters(left)))
         return unseen + rests
 
     def _next(self, items: Sequence[LeftOut]) -> NextCall | None:
@@ -386,6 +396,11 @@ def _counted(result: BudgetedResult) -> BudgetedResult:
     return replace(result, budget=ResultBudget(limit=result.budget.limit, used=used))
 
 
+def _place_in_rank(part: Range) -> tuple[bool, int, int]:
+    """Return what the runs of a document are ordered by: the best row first, what belongs to none in text order."""
+    return (not part.rows, min(part.rows, default=0), part.start)
+
+
 def _shown_of(shown: int, total: int, related: int, left: int) -> str:
     beside = f" and {_number(related, 'related document')}" if related else ""
     rest = f"; {_number(left, 'part')} left out" if left else ""
@@ -421,11 +436,6 @@ def _outline(document: Document) -> Iterator[str]:
         yield f"{'  ' * (section.level - 1)}- {section.heading}{anchor} ({tokens} tokens)"
     if len(heads) > OUTLINE_LINES:
         yield f"- and {len(heads) - OUTLINE_LINES} more"
-
-
-def _whole_place(document: Document, anchor: str | None) -> str:
-    pin = f"{document.source}/v{document.revision}"
-    return f"{pin}#{anchor}" if anchor else pin
 
 
 def _quarters(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -27,6 +28,10 @@ from strata.traces.schemas import ExpansionTrace, ShownTrace
 
 FOLLOWED = 8
 """So many of the first document's relations are looked at; the view follows fewer."""
+
+
+INLINE_TOKENS = 8_000
+"""Above it the fit runs in a thread: the event loop must not stand still."""
 
 
 class Place(NamedTuple):
@@ -79,20 +84,9 @@ class Expansion:
                 if row.document is None
             }
             view = BudgetView(Frame(lookup_id, verdict, limit, contexts, self._gathered.coverage), schedule, plain)
-            steps, first = longest(schedule.steps(), 4 * limit, view.sizes())
-            result = view.result(steps, first)
-        display = Display(schedule.documents)
-        for step in steps:
-            display.take(step)
-        trace = ExpansionTrace(
-            limit=limit,
-            used=result.budget.used,
-            taken=len(steps),
-            documents=len(documents),
-            omitted=result.omitted.total,
-            shown=[item for unit in display.units for item in _traced(unit, schedule)],
-        )
-        return Expanded(result, trace)
+            if limit > INLINE_TOKENS:
+                return await asyncio.to_thread(_spent, schedule, view, limit)
+            return _spent(schedule, view, limit)
 
     async def _hops(self, first: Place) -> list[tuple[Place, Hop]]:
         """Return what the first document is related to, as far as the filters of the call allow, best first."""
@@ -118,7 +112,10 @@ class Expansion:
         wanted = list(dict.fromkeys([*in_rows, *(place for place, _ in hops)]))
         if not wanted:
             return {}
-        nominated = [passage_of(item)[1] for item in self._gathered.candidates if item.kind == "passage"]
+        serials = {place.serial for place in wanted}
+        # The id alone: making thousands of UUIDs takes longer than the statement.
+        ids = (int(item.key.rpartition(":")[2]) for item in self._gathered.candidates if item.kind == "passage")
+        nominated = [passage for passage in ids if passage >> SERIAL_BITS in serials]
         rows = await expansion_repository.documents(
             self._connection,
             self._tenant,
@@ -195,6 +192,24 @@ class Expansion:
             return sum(weights.get(term, 0.0) for term in sorted(present))
 
         return worth
+
+
+def _spent(schedule: Schedule, view: BudgetView, limit: int) -> Expanded:
+    """Take what fits, and say what was taken; CPU work that grows with the limit."""
+    steps, first = longest(schedule.steps(), 4 * limit, view.sizes())
+    result = view.result(steps, first)
+    display = Display(schedule.documents)
+    for step in steps:
+        display.take(step)
+    trace = ExpansionTrace(
+        limit=limit,
+        used=result.budget.used,
+        taken=len(steps),
+        documents=len(schedule.documents),
+        omitted=result.omitted.total,
+        shown=[item for unit in display.units for item in _traced(unit, schedule)],
+    )
+    return Expanded(result, trace)
 
 
 def _document_of(candidate: Candidate) -> Place | None:

@@ -19,7 +19,7 @@ DEFAULT_ROWS = 30
 MIN_RESULT_TOKENS = 200
 """The least budget of a whole result: enough to say that nothing fits, and what would."""
 
-MAX_RESULT_TOKENS = 1_000_000
+MAX_RESULT_TOKENS = 100_000
 DEFAULT_CONTEXT = "default"
 
 Identifier = Annotated[str, Meta(max_length=128)]

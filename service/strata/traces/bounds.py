@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from strata.text.normalise import clean_json, normalise_text
-from strata.traces.schemas import BlockTrace, OmissionTrace, RetrievalDetails
+from strata.traces.schemas import BlockTrace, ExpansionTrace, OmissionTrace, RetrievalDetails
 
 MAX_DETAILS_BYTES = 64 * 1024
 MAX_ARGUMENTS_BYTES = 16 * 1024
@@ -18,6 +18,7 @@ MAX_QUERY_CHARS = 4096
 MAX_ERROR_CHARS = 2000
 MAX_IDENTIFIER_CHARS = 128
 _CLIPPED_CHARS = 80
+_SHOWN = 64
 _CLEANABLE = 500
 _PATH_KEY = re.compile(r"^path:([^#]+)")
 _HEX = re.compile(r"[0-9a-f]+")
@@ -85,8 +86,9 @@ def _cut(value: Any, max_chars: int, max_items: int, depth: int = 0) -> Any:
 def bounded_details(details: RetrievalDetails, max_bytes: int = MAX_DETAILS_BYTES) -> bytes:
     """Return ``details`` as JSON whose jsonb text is under ``max_bytes``; never fails.
 
-    Long titles and breadcrumbs are clipped first, then the omitted list loses its tail, then
-    titles and breadcrumbs go, then the tail of the blocks; ``trimmed`` says which. The totals stay.
+    Long titles and breadcrumbs are clipped first, then the omitted list loses its tail, then the ranges
+    shown beyond the first 64, titles and breadcrumbs go, then the tail of the blocks; ``trimmed`` says
+    which. The totals stay.
     """
     details = msgspec.structs.replace(
         details,
@@ -106,6 +108,9 @@ def bounded_details(details: RetrievalDetails, max_bytes: int = MAX_DETAILS_BYTE
     details = _fit(details, "omitted", max_bytes)
     if _fits(details, max_bytes):
         return msgspec.json.encode(details)
+    if isinstance(details.expansion, ExpansionTrace):
+        shown = details.expansion.shown[:_SHOWN]
+        details = _trim(details, "shown", expansion=msgspec.structs.replace(details.expansion, shown=shown))
     bare = [msgspec.structs.replace(block, title="", breadcrumb=[]) for block in details.evidence_blocks]
     details = _fit(_trim(details, "titles", evidence_blocks=bare), "evidence_blocks", max_bytes)
     if _fits(details, max_bytes):

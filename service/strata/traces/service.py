@@ -45,6 +45,7 @@ from strata.traces.why import (
     match_terms,
     nearest_fates,
     read_details,
+    shown_notes,
     unlisted,
 )
 
@@ -147,13 +148,13 @@ class InvocationService:
                     rank=best.rank,
                     sentence=fate_sentence(best, details),
                     candidates=found,
-                    notes=[*about, *_notes(details)],
+                    notes=[*about, *_notes(details), *shown_notes(details, goal)],
                 )
             probe = _Probe(connection, tenant, call, details, goal)
             absence, live, best_passage = await probe.run()
         if live is not None and self._lane_orders is not None:
             live, absence = await self._ranked(tenant, probe, live, best_passage, absence)
-        return _report(call, goal, absence, live, [*probe.notes, *_notes(details)])
+        return _report(call, goal, absence, live, [*probe.notes, *_notes(details), *shown_notes(details, goal)])
 
     async def prune(self, older_than: timedelta, *, dry_run: bool = False) -> PruneReport:
         """Remove the calls of all tenants that are older than ``older_than`` (see :mod:`.retention`)."""

@@ -12,7 +12,14 @@ import msgspec
 
 from strata.platform.ids import SERIAL_BITS
 from strata.text.tokenise import QueryTerm, analyse
-from strata.traces.schemas import CandidateFate, LaneRankTrace, LaneTrace, RetrievalDetails, Stage
+from strata.traces.schemas import (
+    CandidateFate,
+    ExpansionTrace,
+    LaneRankTrace,
+    LaneTrace,
+    RetrievalDetails,
+    Stage,
+)
 
 STAGE_OF_REASON: Mapping[str, Stage] = {
     "DUPLICATE_SOURCE": Stage.DEDUPLICATION,
@@ -136,6 +143,21 @@ def lane_notes(lanes: Mapping[str, LaneTrace]) -> list[str]:
         for name, lane in sorted(lanes.items())
         if not lane.ran
     ]
+
+
+def shown_notes(details: RetrievalDetails, target: Target) -> list[str]:
+    """Say what a budget for the whole answer left of a source; nothing where the answer had none."""
+    expansion = details.expansion
+    if not isinstance(expansion, ExpansionTrace):
+        return []
+    path = target.path.partition("#")[0]
+    shown = [item for item in expansion.shown if item.source in {target.path, path}]
+    if not shown:
+        return [f"The answer had {expansion.limit:,} tokens and shows nothing of it: other text came first."]
+    ranges = ", ".join(f"{item.start_byte}-{item.end_byte}" for item in shown)
+    brought = next((item.relation for item in shown if item.relation and not item.rows), None)
+    by = f", brought by its relation {brought}" if brought else ""
+    return [f"The answer had {expansion.limit:,} tokens and shows bytes {ranges} of it{by}."]
 
 
 def read_details(value: Mapping[str, Any] | None) -> RetrievalDetails | None:
