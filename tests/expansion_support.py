@@ -108,10 +108,12 @@ class Case:
         for at, (start, level, heading) in enumerate(starts):
             end = next((other for other, depth, _ in starts[at + 1 :] if depth <= level), size)
             sections.append(Section(at + 1, level, heading, f"s{at}", (heading,), start, end))
+        source, revision = f"{self._words(2).replace(' ', '/')}/{key}.md", self.random.randint(1, 12)
         return Document(
             key=key,
-            source=f"{self._words(2).replace(' ', '/')}/{key}.md",
-            revision=self.random.randint(1, 12),
+            source=source,
+            pin=f"{source}/v{revision}",
+            revision=revision,
             title=self._words(5),
             size=size if self.random.random() < 0.8 else 9_000,
             sections=sections,

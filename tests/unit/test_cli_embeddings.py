@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import pytest
@@ -117,7 +118,9 @@ def fake(monkeypatch):
 
     services = SimpleNamespace(
         embeddings=made,
-        sources=SimpleNamespace(ingest_paths=ingest_paths),
+        sources=SimpleNamespace(
+            ingest_paths=ingest_paths, relations=SimpleNamespace(count_dangling=AsyncMock(return_value=0))
+        ),
         contexts=SimpleNamespace(list=contexts),
         graph=SimpleNamespace(refresh_names=refresh_names),
     )

@@ -39,7 +39,7 @@ def check(case, result, limit):
     assert tokens(sent) == result.budget.used <= limit == result.budget.limit
     assert tokens(markdown(result)) <= limit
     assert msgspec.json.decode(sent)["omitted"]["total"] >= len(result.omitted.items)
-    texts = {f"{doc.source}/v{doc.revision}": doc for doc in case.documents.values()}
+    texts = {doc.pin: doc for doc in case.documents.values()}
     for block in result.blocks:
         if block.bytes is not None:
             assert texts[pin_of(block.at)].text(*block.bytes) == block.text

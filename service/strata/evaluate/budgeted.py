@@ -22,6 +22,7 @@ from strata.lookup.budget_schemas import BudgetedResult
 from strata.lookup.schemas import BudgetRequest, LookupRequest, LookupResult
 from strata.lookup.service import BudgetedAnswer, Caller, LookupAnswer, LookupService
 from strata.platform.ids import new_id
+from strata.sources.paths import pin_of
 from strata.sources.service import SourceService
 from strata.text.estimate import token_quarters, tokens_of_quarters
 from strata.traces.schemas import Surface
@@ -239,7 +240,7 @@ def holds(quotes: Sequence[Quote], texts: Iterable[tuple[str, str]]) -> bool:
     by_pin: dict[str, str] = {}
     for pin, text in texts:
         by_pin[pin] = f"{by_pin.get(pin, '')}\n\n{_spaced(text)}"
-    return all(_spaced(item.quote) in by_pin.get(f"{item.source}/v{item.revision}", "") for item in quotes)
+    return all(_spaced(item.quote) in by_pin.get(pin_of(item.source, item.revision), "") for item in quotes)
 
 
 def _request(item: LinkedQuestion, context: str, way: str, budget: int) -> LookupRequest:
@@ -269,7 +270,7 @@ def _fitting(answer: LookupResult, budget: int) -> tuple[list[tuple[str, str]], 
 def _texts(answer: LookupResult) -> Iterable[tuple[str, str]]:
     for block in answer.evidence_blocks:
         if block.citation is not None:
-            yield f"{block.source}/v{block.citation.source_version}", block.content or ""
+            yield pin_of(block.source, block.citation.source_version), block.content or ""
 
 
 def _used(answer: LookupResult) -> int:

@@ -48,7 +48,7 @@ class Declared(NamedTuple):
 
 
 class Document:
-    """One revision of a document.
+    """One revision of a document; ``pin`` names it for ever.
 
     ``passages`` are in text order, those that may be shown. ``windows`` are the parts of the text that are
     at hand: byte offset and bytes, ascending, apart. ``superseded_by`` is None where nothing supersedes it,
@@ -60,6 +60,7 @@ class Document:
         *,
         key: str,
         source: str,
+        pin: str,
         revision: int,
         title: str,
         size: int,
@@ -72,6 +73,7 @@ class Document:
     ) -> None:
         self.key = key
         self.source = source
+        self.pin = pin
         self.revision = revision
         self.title = title
         self.size = size

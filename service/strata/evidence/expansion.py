@@ -293,8 +293,7 @@ def _whole(passage: Passage) -> Stretch:
 def place_of(document: Document, start: int, end: int) -> str:
     """Return where a byte range stands, as every tool takes it: the pin, and the anchor of its section."""
     section = document.section_of(start, end)
-    pin = f"{document.source}/v{document.revision}"
-    return pin if section is None or section.anchor is None else f"{pin}#{section.anchor}"
+    return document.pin if section is None or section.anchor is None else f"{document.pin}#{section.anchor}"
 
 
 class Display:

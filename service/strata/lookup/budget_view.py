@@ -13,7 +13,17 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from strata.evidence.documents import Document
-from strata.evidence.expansion import Display, Range, Schedule, Shown, Step, place_of, quarters_left, ranks_of
+from strata.evidence.expansion import (
+    MAX_RELATED,
+    Display,
+    Range,
+    Schedule,
+    Shown,
+    Step,
+    place_of,
+    quarters_left,
+    ranks_of,
+)
 from strata.lookup.budget_schemas import (
     BudgetedBlock,
     BudgetedOmissions,
@@ -30,9 +40,6 @@ from strata.text.quoting import code, inline, quoted
 
 OMITTED = 5
 """So many of what was left out are listed at most; there is always room for one."""
-
-_MANY = 9_999_999
-"""No count is longer."""
 
 DECLARED = 8
 """So many targets of a document's relations are listed at most."""
@@ -160,10 +167,9 @@ class BudgetView:
         items = [part.item for part in self._parts()]
         longest = max(items, key=lambda item: len(_encoded(item)) + len(item.at), default=None)
         listed = [] if longest is None else [longest]
-        closing = BudgetedBlock(
-            kind="note", text=_shown_of(len(self._schedule.rows), len(self._schedule.rows), 9, _MANY)
-        )
-        made = self._framed([closing], BudgetedOmissions(total=_MANY, items=listed, next=self._next(listed)))
+        rows = len(self._schedule.rows)
+        closing = BudgetedBlock(kind="note", text=_shown_of(rows, rows, MAX_RELATED, len(items)))
+        made = self._framed([closing], BudgetedOmissions(total=len(items), items=listed, next=self._next(listed)))
         digits = len(str(self._frame.limit))
         return token_quarters(as_json(made)) + digits, token_quarters(markdown(made)) + digits
 
@@ -215,7 +221,7 @@ class BudgetView:
         return replace(
             self._head(document, unit, is_head=True),
             kind="outline",
-            at=f"{document.source}/v{document.revision}",
+            at=document.pin,
             title=document.title or None,
             text="\n".join(_outline(document)),
         )
@@ -252,7 +258,8 @@ class BudgetView:
             if row.document is None:
                 plain = self._plain[rank]
                 context = self._frame.context(plain.scope)
-                parts.append(_Part(LeftOut(at=plain.at, tokens=_MANY, rank=rank, context=context), None, None))
+                most = token_quarters(row.text)
+                parts.append(_Part(LeftOut(at=plain.at, tokens=most, rank=rank, context=context), None, None))
             else:
                 parts.append(self._part(row.document, row.anchor, rank=rank))
         return parts + [self._part(hop.document, hop.anchor, relation=hop.predicate) for hop in self._schedule.hops]
@@ -260,10 +267,10 @@ class BudgetView:
     def _part(self, key: str, anchor: str | None, *, rank: int | None = None, relation: str | None = None) -> _Part:
         document = self._documents[key]
         section = document.anchored(anchor) if anchor else None
-        pin = f"{document.source}/v{document.revision}"
         item = LeftOut(
-            at=pin if section is None else f"{pin}#{section.anchor}",
-            tokens=_MANY,
+            at=document.pin if section is None else f"{document.pin}#{section.anchor}",
+            # At most, so that a count is never longer than this one.
+            tokens=document.size,
             rank=rank,
             relation=relation,
             context=self._frame.context(document.context),

@@ -22,6 +22,7 @@ from strata.lookup.relevance import Verdict
 from strata.lookup.request import Plan
 from strata.platform import telemetry
 from strata.platform.ids import ORDINALS, SERIAL_BITS
+from strata.sources.paths import pin_of
 from strata.text.document import Section
 from strata.text.spans import find_spans
 from strata.traces.schemas import ExpansionTrace, ShownTrace
@@ -167,6 +168,7 @@ class Expansion:
         return Document(
             key=_key(place),
             source=row.path,
+            pin=pin_of(row.path, row.revision),
             revision=row.revision,
             title=row.title,
             size=row.text_bytes,
@@ -267,5 +269,5 @@ def _plain(candidate: Candidate) -> Plain:
 def _pin(candidate: Candidate) -> str:
     citation = candidate.citation
     assert citation is not None  # noqa: S101 - callers ask for one that cites
-    pin = f"{citation.source}/v{citation.source_version}"
+    pin = pin_of(citation.source, citation.source_version)
     return pin if citation.anchor is None else f"{pin}#{citation.anchor}"
