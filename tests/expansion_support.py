@@ -43,6 +43,7 @@ class Case:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.texts: dict[str, bytes] = {}
         self.documents = {f"d{at}": self._document(f"d{at}") for at in range(self.random.randint(0, 7))}
         self.rows = self._rows()
         self.plain = {
@@ -93,6 +94,9 @@ class Case:
 
     def _document(self, key: str) -> Document:
         text, sections, passages = "", [], []
+        # Of a large document only the passages are at hand, and they may touch.
+        is_large = self.random.random() < 0.25
+        between = self.random.choice(["", "\n\n"]) if is_large else "\n\n"
         starts: list[tuple[int, int, str]] = []
         for number in range(self.random.randint(1, 8)):
             heading = self._words(4).replace("\n", " ")
@@ -103,22 +107,26 @@ class Case:
             body = "## Copy\n\nThe pump is closed at high tide." if copies else body
             text += body
             passages.append(Passage(number, number + 1, start, len(text.encode()), self.random.choice([0.0, 1.5, 3.0])))
-            text += "\n\n"
+            text += between
         size = len(text.encode())
         for at, (start, level, heading) in enumerate(starts):
             end = next((other for other, depth, _ in starts[at + 1 :] if depth <= level), size)
             sections.append(Section(at + 1, level, heading, f"s{at}", (heading,), start, end))
+        data = text.encode()
+        windows = [(item.start, data[item.start : item.end]) for item in passages] if is_large else [(0, data)]
         source, revision = f"{self._words(2).replace(' ', '/')}/{key}.md", self.random.randint(1, 12)
+        pin = f"{source}/v{revision}"
+        self.texts[pin] = data
         return Document(
             key=key,
             source=source,
-            pin=f"{source}/v{revision}",
+            pin=pin,
             revision=revision,
             title=self._words(5),
-            size=size if self.random.random() < 0.8 else 9_000,
+            size=size if self.random.random() < 0.8 else max(size, 9_000),
             sections=sections,
             passages=passages,
-            windows=[(0, text.encode())],
+            windows=windows,
             context=self.random.choice(["c1", "c1", "c2"]),
             relations=[
                 Declared(predicate, tuple(self._words(2) for _ in range(self.random.randint(1, 5))))

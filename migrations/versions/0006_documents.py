@@ -51,10 +51,13 @@ $$
 def upgrade() -> None:
     # What a wiki link names: the last part of the path without its extension, in lower case.
     op.execute("""ALTER TABLE source ADD COLUMN link_name text NOT NULL DEFAULT '' COLLATE "C" """)
+    # No tenant is set here: an owner under row-level security would fill in nothing.
+    op.execute("ALTER TABLE source NO FORCE ROW LEVEL SECURITY")
     op.execute(r"""
     UPDATE source SET link_name =
       lower(regexp_replace(regexp_replace(path, '^.*/', ''), '(?<=.)\.[^.]*$', '') COLLATE "default")
     """)
+    op.execute("ALTER TABLE source FORCE ROW LEVEL SECURITY")
     # Partial, so that no foreign key check takes it (see source_category_idx).
     op.execute("CREATE INDEX source_link_name_idx ON source (tenant_id, context_id, link_name) WHERE link_name <> ''")
     op.execute("""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
+import asyncpg
 import httpx
 import pytest
 
@@ -222,6 +223,38 @@ async def test_archiving_deleting_and_ingesting_at_once_leave_one_whole_state(se
         assert sum(row[1] for row in earlier) == (0 if live or not earlier else 1)
         await check(services)
         await services.sources.delete_all(T, CONTEXT)
+
+
+async def _await_waiting(services, count):
+    """Wait until so many sessions of the database wait for a lock."""
+    waiting = "SELECT count(DISTINCT pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    waiting += "WHERE NOT granted AND datname = current_database()"
+    for _ in range(1_000):
+        if (await rows(services, waiting))[0][0] == count:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"There are not {count} that wait.")
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+async def test_an_archived_source_that_is_brought_back_meanwhile_is_deleted(services, dsn, by_id):
+    await leave(services, 28, 30)
+    identifier = (await services.sources.get(T, CONTEXT, "leave.md")).id
+    await services.sources.revisions.archive(T, CONTEXT, "leave.md")
+    holder = await asyncpg.connect(dsn)
+    async with holder.transaction():
+        await holder.execute("SELECT FROM source_revision WHERE is_archived FOR UPDATE")
+        ingest = asyncio.create_task(services.sources.ingest(T, CONTEXT, [doc("leave.md", LEAVE.format(31))]))
+        await _await_waiting(services, 1)
+        ref = str(identifier) if by_id else "leave.md"
+        deletion = asyncio.create_task(services.sources.delete(T, CONTEXT, ref))
+        await _await_waiting(services, 2)
+    await holder.close()
+    assert (await ingest).outcomes[0].revision == 3
+    assert (await deletion).sources == 1
+    await services.sources.settle()
+    assert await counts(services) == (0,) * 7
+    await check(services)
 
 
 # REST

@@ -370,3 +370,128 @@ async def test_a_record_of_very_many_ranges_stays_within_its_size(services):
     assert len(msgspec.json.encode(details)) < 65_536
     assert details["expansion"]["taken"] >= 200
     assert "shown" in details["trimmed"] or len(details["expansion"]["shown"]) >= 200
+
+
+async def test_a_block_of_a_very_large_document_holds_its_bytes(services):
+    """Its text is read passage by passage, and passages without spaces between them touch."""
+    sentence = "水門の鍵は東の倉庫に置かれ毎朝当番が数える。"
+    paragraphs = [f"第{n}号の記録。{sentence * 30}" for n in range(200)]
+    await put(services, doc("big.md", "# 記録\n\n" + "\n\n".join(paragraphs) + "\n"))
+    result = await budgeted(services, "水門の鍵はどこに置かれますか", 4_000)
+    blocks = [block for block in result.blocks if block.bytes]
+    assert blocks
+    for block in blocks:
+        start, end = block.bytes
+        assert len(block.text.encode()) == end - start
+        text = await services.sources.read_text(DEFAULT_TENANT, CONTEXT, block.at.partition("#")[0], start, end)
+        assert text.text == block.text
+
+
+async def test_a_very_large_successor_that_says_nothing_of_the_question_is_shown_by_outline_and_opening(services):
+    chapters = "\n\n".join(f"## Chapter {n}\n\n{prose(f'quartz{n}', 110)}" for n in range(40))
+    await put(
+        services,
+        doc("small.md", "# Small\n\nA heron nests on the gate.\n"),
+        doc("survey.md", f"---\nrel-supersedes: small.md\n---\n# Survey\n\n{chapters}\n"),
+    )
+    result = await budgeted(services, "Which bird nests on the gate?", 2_500)
+    assert [(block.kind, block.at) for block in result.blocks[1:3]] == [
+        ("outline", "survey.md/v1"),
+        ("related", "survey.md/v1#survey"),
+    ]
+    assert any(item.relation == "supersedes" and item.tokens > 50_000 for item in result.omitted.items)
+
+
+async def test_the_rest_of_a_related_document_is_listed(services):
+    body = "\n\n".join(prose(f"rule{n}", 6) for n in range(12))
+    await put(
+        services,
+        doc("old.md", "---\nrel-depends-on: new.md\n---\n# Old\n\nThe ferry leaves at noon.\n"),
+        doc("new.md", f"# New\n\n{body}\n"),
+    )
+    result = await budgeted(services, "When does the ferry leave?", 500)
+    assert result.blocks[1].kind == "related"
+    (item,) = result.omitted.items
+    assert (item.at, item.relation) == ("new.md/v1", "depends-on")
+    assert result.omitted.next.arguments["source"] == "new.md/v1"
+
+
+async def test_query_parameters_rank_as_many_results_as_a_body(services):
+    await put(services, *(doc(f"{n}.md", f"# N\n\nThe walrus of bay {n} sings in tune {n}.\n") for n in range(20)))
+    found = [
+        await services.lookup.lookup_query(
+            DEFAULT_TENANT, {"q": ["walrus sings"], "context": [CONTEXT], "budget": ["4000"]}, CALLER
+        ),
+        await services.lookup.lookup_json(
+            DEFAULT_TENANT,
+            msgspec.json.encode({"query": "walrus sings", "context": CONTEXT, "budget": 4000}),
+            CALLER,
+        ),
+    ]
+    one, other = (stable(answer.result) for answer in found)
+    assert one == other
+    assert len({rank for block in found[0].result.blocks for rank in block.rows}) > 5
+
+
+async def test_many_successors_do_not_hide_a_document(services):
+    await put(
+        services,
+        doc("rule.md", "# Rule\n\nThe lighthouse burns oil.\n"),
+        *(
+            doc(f"{'new' * 20}/{n}.md", f"---\nrel-supersedes: /rule.md\n---\n# N{n}\n\nIt is {n}.\n")
+            for n in range(120)
+        ),
+    )
+    result = await budgeted(services, "What does the lighthouse burn?", 600)
+    assert result.blocks[0].at == "rule.md/v1#rule"
+    assert len(result.blocks[0].superseded_by) == 3
+
+
+async def test_a_relation_that_names_a_heading_shows_its_section(services):
+    await put(
+        services,
+        doc("a.md", '---\nrel-depends-on: "[[vault#Part Two: storage]]"\n---\n# A\n\nThe ferry leaves at noon.\n'),
+        doc("vault.md", "# Vault\n\n## Part One\n\nOne is empty.\n\n## Part Two: storage\n\nTwo holds tapes.\n"),
+    )
+    result = await budgeted(services, "When does the ferry leave?")
+    assert result.blocks[1].at == "vault.md/v1#part-two-storage"
+
+
+async def test_several_relations_to_one_document_take_one_place(services):
+    parts = "\n\n".join(f"## S{n}\n\nPart {n}." for n in range(9))
+    targets = ", ".join([*(f"b.md#s{n}" for n in range(9)), "c.md"])
+    await put(
+        services,
+        doc("a.md", f"---\nrel-depends-on: {targets}\n---\n# A\n\nThe ferry leaves at noon.\n"),
+        doc("b.md", f"# B\n\nOf B.\n\n{parts}\n"),
+        doc("c.md", "# C\n\nAnother thing.\n"),
+    )
+    result = await budgeted(services, "When does the ferry leave?")
+    assert {place.partition("/v")[0] for place in places(result)} == {"a.md", "b.md", "c.md"}
+
+
+async def test_copies_are_named_where_they_can_be_told_apart(services):
+    text = "## Gate\n\nThe gate of the dam is closed by hand at high water.\n"
+    await put(
+        services,
+        doc("a.md", f"# A\n\nOf A.\n\n{text}"),
+        doc("z.md", f"---\nrel-superseded-by: a.md\n---\n# Z\n\nOf Z.\n\n{text}"),
+    )
+    await put(services, doc("b.md", f"# B\n\nOf B.\n\n{text}"), context="other")
+    result = await budgeted(
+        services, "How is the gate of the dam closed at high water?", context=[CONTEXT, "other"], expand=False
+    )
+    live = next(block for block in result.blocks if block.at == "a.md/v1#gate")
+    # A place could not say that it is superseded, or stands in another context.
+    assert live.also_at == []
+
+
+async def test_a_copy_is_not_counted_as_left_out(services):
+    text = "## Keeping\n\nLogs of the walrus are kept for nine years in the tower.\n"
+    await put(
+        services,
+        doc("a.md", f"---\nrel-depends-on: b.md\n---\n# A\n\nOf A.\n\n{text}"),
+        doc("b.md", f"# B\n\n{text}\n\n## Beta\n\nOf beta.\n"),
+    )
+    result = await budgeted(services, "How long are logs of the walrus kept?")
+    assert result.omitted.total == 0

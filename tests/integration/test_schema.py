@@ -159,6 +159,38 @@ async def test_the_owner_can_act_as_the_application_role(server_dsn, empty_dsn, 
         await connection.close()
 
 
+async def test_an_owner_under_row_level_security_gives_sources_their_link_names(empty_dsn):
+    role, context = f"strata_builder_{os.getpid()}", uuid4()
+    connection = await asyncpg.connect(empty_dsn)
+    await connection.execute("CREATE EXTENSION vector")
+    await connection.execute(f"CREATE ROLE {role} NOSUPERUSER CREATEROLE")
+    try:
+        await connection.execute(f"GRANT strata_app TO {role} WITH ADMIN OPTION")
+        await connection.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+        address = _with_query(empty_dsn, f"role={role}")
+        await migrate(address, "0005")
+        await connection.execute(
+            "INSERT INTO context (tenant_id, context_id, name) VALUES ($1, $2, 'kb')", DEFAULT_TENANT, context
+        )
+        await connection.execute(
+            """
+            INSERT INTO source (tenant_id, context_id, source_id, serial, path, origin, title, format,
+              source_key_basis, content_sha256, fingerprint, original_bytes, text_bytes, passage_count)
+            VALUES ($1, $2, $3, 1, 'a/The.Vault.md', '', 'Vault', 'markdown', 'path', '', '', 1, 1, 0)
+            """,
+            DEFAULT_TENANT,
+            context,
+            uuid4(),
+        )
+        await migrate(address)
+        assert await connection.fetchval("SELECT tableowner FROM pg_tables WHERE tablename = 'source'") == role
+        assert await connection.fetchval("SELECT link_name FROM source") == "the.vault"
+    finally:
+        await connection.execute(f"DROP OWNED BY {role} CASCADE")
+        await connection.execute(f"DROP ROLE {role}")
+        await connection.close()
+
+
 async def test_an_unmigrated_database_is_named_as_such(empty_dsn):
     connection = await asyncpg.connect(empty_dsn)
     with pytest.raises(StrataError) as raised:

@@ -32,7 +32,7 @@ def lookup(
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option("--top-k", "-k", help="Evidence blocks wanted, 1 to 200; default 5, with --budget 10."),
+        typer.Option("--top-k", "-k", help="Evidence blocks wanted, 1 to 200; default 5, with --budget 30."),
     ] = None,
     category: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only sources of this category; may repeat.")

@@ -191,7 +191,8 @@ async def _packages(
 
 async def _budgeted(dsn: str, settings: Settings, folder: Path, tell: _Teller) -> BudgetReport:
     database = Statements(dsn, settings)
-    services = compose(settings, database)
+    # Each question is embedded anew, as one that was not asked before.
+    services = compose(msgspec.structs.replace(settings, embeddings_cache_entries=0), database)
     try:
         measure = BudgetMeasure(services.contexts, services.sources, services.embeddings, services.lookup, database)
         return await measure.run(DEFAULT_TENANT, folder, progress=tell)

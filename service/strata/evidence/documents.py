@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from strata.text.document import Section
 from strata.text.estimate import token_quarters, utf8_bytes
-from strata.text.paragraphs import paragraph_spans, split_lines, split_prose, trim_span
+from strata.text.paragraphs import paragraph_spans, split_lines, split_prose, text_weight, trim_span
 
 SMALL_BYTES = 8_192
 """A document below this is printed whole, a larger one by its sections."""
@@ -51,7 +51,7 @@ class Document:
     """One revision of a document; ``pin`` names it for ever.
 
     ``passages`` are in text order, those that may be shown. ``windows`` are the parts of the text that are
-    at hand: byte offset and bytes, ascending, apart. ``superseded_by`` is None where nothing supersedes it,
+    at hand: byte offset and bytes, ascending, without overlap. ``superseded_by`` is None where nothing supersedes it,
     else the paths of what does, as far as they may be named. ``key`` identifies it within a call.
     """
 
@@ -82,8 +82,8 @@ class Document:
         self.superseded_by = None if superseded_by is None else tuple(superseded_by)
         self.sections = {section.ordinal: section for section in sections}
         self.passages = tuple(passages)
-        self._windows = tuple(windows)
-        self._starts = [start for start, _ in windows]
+        self._windows = _joined(windows)
+        self._starts = [start for start, _ in self._windows]
         self._quarters: dict[tuple[int, int], int] = {}
         self._within: dict[int, tuple[Passage, ...]] = {}
         self._stretches: dict[int, tuple[Stretch, ...]] = {}
@@ -97,6 +97,11 @@ class Document:
     def is_small(self) -> bool:
         """Whether it is printed whole."""
         return self.size < SMALL_BYTES
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether all of the text is at hand."""
+        return sum(len(data) for _, data in self._windows) >= self.size
 
     def text(self, start: int, end: int) -> str:
         """Return the text of a byte range that lies within one window."""
@@ -128,7 +133,7 @@ class Document:
         return max(holding, key=lambda item: (item.start_byte, item.level), default=None)
 
     def anchored(self, anchor: str) -> Section | None:
-        """Return the section of an anchor, compared without regard to case."""
+        """Return the section of an anchor or, failing that, of a heading, compared without regard to case."""
         return self._anchors.get(anchor.casefold())
 
     @cached_property
@@ -137,6 +142,9 @@ class Document:
         for section in self.sections.values():
             if section.anchor:
                 anchors.setdefault(section.anchor.casefold(), section)
+        for section in self.sections.values():
+            if section.level:
+                anchors.setdefault(section.heading.casefold(), section)
         return anchors
 
     def within(self, section: Section) -> Sequence[Passage]:
@@ -171,6 +179,19 @@ class Document:
         return parts
 
 
+def _joined(windows: Sequence[tuple[int, bytes]]) -> tuple[tuple[int, bytes], ...]:
+    """Return windows of which none begins where another ends."""
+    joined: list[tuple[int, list[bytes]]] = []
+    end = -1
+    for start, data in windows:
+        if start == end:
+            joined[-1][1].append(data)
+        else:
+            joined.append((start, [data]))
+        end = start + len(data)
+    return tuple((start, b"".join(parts)) for start, parts in joined)
+
+
 def _cuts(text: str) -> list[tuple[int, int]]:
     """Cut a passage at blank lines, long paragraphs further; a heading stays with what follows it."""
     cuts: list[tuple[int, int]] = []
@@ -190,7 +211,7 @@ def _cuts(text: str) -> list[tuple[int, int]]:
 
 
 def _shorter(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    if end - start <= STRETCH_WEIGHT:
+    if text_weight(text[start:end]) <= STRETCH_WEIGHT:
         return [(start, end)]
     split = split_lines if "\n" in text[start:end] else split_prose
     return list(split(text, start, end, STRETCH_WEIGHT))

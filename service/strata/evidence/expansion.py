@@ -80,7 +80,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One addition to what ``document`` (a key, empty for a plain row) shows, for a row or for a hop."""
+    """One addition to what ``document`` (a key, empty for a plain row) shows, for a row or for a hop.
+
+    Where a further place of a text is noted, ``copy`` is the passage there: document and ordinal.
+    """
 
     kind: Kind
     document: str
@@ -88,6 +91,7 @@ class Step:
     hop: int | None = None
     stretch: Stretch | None = None
     place: str = ""
+    copy: tuple[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -123,7 +127,7 @@ class Schedule:
         self._first = next((row.document for row in rows if row.document), None)
         self.hops = _chosen(hops, self._first, {row.document for row in rows}, documents)
         self._worth = worth
-        self._printed: dict[str, tuple[str, int]] = {}
+        self._printed: dict[tuple[str, str], tuple[str, int]] = {}
         self._done: set[tuple[str, int]] = set()
         self._seen: list[str] = []
 
@@ -187,7 +191,7 @@ class Schedule:
         if not targets:
             return
         best = max(targets, key=lambda item: (item.score, -item.ordinal))
-        if best.score <= 0 and not document.is_small and len(document.sections) > 1:
+        if best.score <= 0 and not document.is_small and any(item.level for item in document.sections.values()):
             yield Step(Kind.OUTLINE, document.key, row=row, hop=hop)
         yield from self._passage(document, best, row=row, hop=hop)
 
@@ -221,12 +225,14 @@ class Schedule:
         """Show a passage by its parts; where its text is shown already, only note that it stands here too."""
         at = (document.key, passage.ordinal)
         text = document.text(passage.start, passage.end).strip()
-        first = self._printed.setdefault(text, at)
+        first = self._printed.setdefault((document.context, text), at)
         if first != at or at in self._done:
             known = self.documents[first[0]].by_ordinal[first[1]]
-            place = "" if first == at else place_of(document, passage.start, passage.end)
+            # A place could not say that its document is superseded, so such a one is not named.
+            is_named = first != at and document.superseded_by is None
+            place = place_of(document, passage.start, passage.end) if is_named else ""
             if row is not None or at not in self._done:
-                yield Step(Kind.ALSO, first[0], row=row, hop=hop, stretch=_whole(known), place=place)
+                yield Step(Kind.ALSO, first[0], row=row, hop=hop, stretch=_whole(known), place=place, copy=at)
             self._done.add(at)
             return
         self._done.add(at)
@@ -282,7 +288,7 @@ def _that_matter(document: Document, passages: Sequence[Passage]) -> list[Passag
         if section is not None and section.end_byte - section.start_byte < SMALL_BYTES:
             chosen |= dict.fromkeys(document.within(section))
         else:
-            chosen |= dict.fromkeys(item for item in passages if item.section == ordinal)
+            chosen |= dict.fromkeys(item for item in passages if item.section == ordinal and item.score > 0)
     return list(chosen)
 
 
@@ -304,6 +310,11 @@ class Display:
         self._units: dict[tuple[str, int | None], Shown] = {}
         self._parts: dict[str, dict[tuple[int, int], int | None]] = {}
         self._also: dict[str, list[Step]] = {}
+
+    @property
+    def copies(self) -> Collection[tuple[str, int]]:
+        """The passages that are shown as copies of others: document and ordinal."""
+        return {step.copy for noted in self._also.values() for step in noted if step.copy is not None}
 
     @property
     def units(self) -> list[Shown]:
@@ -330,10 +341,21 @@ class Display:
         return unit
 
 
-def quarters_left(document: Document, section: Section | None, unit: Shown | None) -> int:
-    """Return the quarter tokens of what a document, or a section of it, has beside what is shown."""
+def quarters_left(
+    document: Document, section: Section | None, unit: Shown | None, copies: Collection[tuple[str, int]] = ()
+) -> int:
+    """Return the quarter tokens of what a document, or a section of it, has beside what is shown.
+
+    Where not all of the text is at hand, they are estimated by its bytes.
+    """
+    if not document.is_whole:
+        start, end = (0, document.size) if section is None else (section.start_byte, section.end_byte)
+        parts = unit.ranges if unit else ()
+        return end - start - sum(max(0, min(part.end, end) - max(part.start, start)) for part in parts)
     total = 0
     for passage in document.passages if section is None else document.within(section):
+        if (document.key, passage.ordinal) in copies:
+            continue
         at = passage.start
         for part in unit.ranges if unit else ():
             if part.end > at and part.start < passage.end:

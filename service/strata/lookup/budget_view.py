@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -41,8 +42,11 @@ from strata.text.quoting import code, inline, quoted
 OMITTED = 5
 """So many of what was left out are listed at most; there is always room for one."""
 
-DECLARED = 8
-"""So many targets of a document's relations are listed at most."""
+DECLARED, DECLARED_CHARS = 8, 600
+"""So many targets of a document's relations are listed at most, in so many characters."""
+
+NAMED, NAMED_CHARS = 3, 200
+"""So many of what supersedes a document are named at most, each of so many characters."""
 
 OUTLINE_LINES = 12
 _SAID = frozenset({Completeness.COMPLETE, Completeness.PARTIAL})
@@ -133,7 +137,7 @@ class BudgetView:
         for step in steps:
             display.take(step)
         units = display.units
-        left = self._left_out(units)
+        left = self._left_out(display)
         closing = self._closing(units, len(left), self._needed(first) if first and not steps else None)
         blocks = [*(made.block for unit in units for made in self._blocks(unit)), closing]
         for listed in range(min(OMITTED, len(left)), -1, -1):
@@ -165,17 +169,23 @@ class BudgetView:
     def _fixed(self) -> tuple[int, int]:
         """Return what both forms take beside their blocks, at most."""
         items = [part.item for part in self._parts()]
-        longest = max(items, key=lambda item: len(_encoded(item)) + len(item.at), default=None)
-        listed = [] if longest is None else [longest]
         rows = len(self._schedule.rows)
         closing = BudgetedBlock(kind="note", text=_shown_of(rows, rows, MAX_RELATED, len(items)))
-        made = self._framed([closing], BudgetedOmissions(total=len(items), items=listed, next=self._next(listed)))
+
+        def framed(item: LeftOut | None) -> BudgetedResult:
+            listed = [] if item is None else [item]
+            omitted = BudgetedOmissions(total=len(items), items=listed, next=self._next(listed))
+            return self._framed([closing], omitted)
+
+        # The call names the place once more.
+        longest = max(items, key=lambda item: token_quarters(_encoded(item) + item.at), default=None)
+        widest = max(items, key=lambda item: token_quarters(_listed(item)), default=None)
         digits = len(str(self._frame.limit))
-        return token_quarters(as_json(made)) + digits, token_quarters(markdown(made)) + digits
+        return token_quarters(as_json(framed(longest))) + digits, token_quarters(markdown(framed(widest))) + digits
 
     def _needed(self, first: Step) -> int:
-        """Return the tokens that the first step takes."""
-        return tokens_of_quarters(self.sizes()(first))
+        """Return the tokens that the first step takes, under a limit of one digit more."""
+        return tokens_of_quarters(self.sizes()(first) + 2)
 
     def _blocks(self, unit: Shown) -> Iterator[_Made]:
         """Yield the blocks of what is shown of a document; each is made once, as long as it stays the same."""
@@ -213,7 +223,7 @@ class BudgetView:
             relation=hop.predicate if hop else None,
             direction=hop.direction if hop else None,
             context=self._frame.context(document.context),
-            superseded_by=UNSET if document.superseded_by is None or not is_head else list(document.superseded_by),
+            superseded_by=UNSET if document.superseded_by is None or not is_head else _named(document.superseded_by),
             relations=_declared(document) if unit.has_relations and is_head else {},
         )
 
@@ -268,7 +278,7 @@ class BudgetView:
         document = self._documents[key]
         section = document.anchored(anchor) if anchor else None
         item = LeftOut(
-            at=document.pin if section is None else f"{document.pin}#{section.anchor}",
+            at=document.pin if section is None or section.anchor is None else f"{document.pin}#{section.anchor}",
             # At most, so that a count is never longer than this one.
             tokens=document.size,
             rank=rank,
@@ -277,8 +287,10 @@ class BudgetView:
         )
         return _Part(item, document, section)
 
-    def _left_out(self, units: Sequence[Shown]) -> list[LeftOut]:
+    def _left_out(self, display: Display) -> list[LeftOut]:
         """Return what a reader may still want: results not shown, related documents not shown, and rests."""
+        units, copies = display.units, display.copies
+        in_rows = {row.document for row in self._schedule.rows.values()}
         seen = ranks_of(units)
         printed = {unit.key: unit for unit in units if unit.row is None}
         unseen: list[LeftOut] = []
@@ -286,12 +298,14 @@ class BudgetView:
         for item, document, section in self._parts():
             if document is None:
                 left = 0 if item.rank in seen else token_quarters(self._schedule.rows[item.rank or 0].text)
-            elif item.rank is None and document.key in printed:
+            elif item.rank is None and document.key in in_rows:
+                # The row of it tells what is left.
                 continue
             else:
-                left = quarters_left(document, section, printed.get(document.key))
+                left = quarters_left(document, section, printed.get(document.key), copies)
             if left:
-                group = rests if item.rank in seen else unseen
+                is_seen = item.rank in seen if document is None or item.rank is not None else document.key in printed
+                group = rests if is_seen else unseen
                 group.append(replace(item, tokens=tokens_of_quarters(left)))
         return unseen + rests
 
@@ -320,7 +334,7 @@ class BudgetView:
 
 def larger_form(result: BudgetedResult) -> int:
     """Return the quarter tokens of the larger of a result's two forms, with any number of tokens used."""
-    return max(_quarters(as_json(result)), _quarters(markdown(result))) + len(str(result.budget.limit))
+    return max(token_quarters(as_json(result)), token_quarters(markdown(result))) + len(str(result.budget.limit))
 
 
 def as_json(result: BudgetedResult) -> str:
@@ -345,7 +359,7 @@ def markdown(result: BudgetedResult) -> str:
     if result.completeness_message:
         lines += [result.completeness_message, ""]
     text = "\n".join(lines)
-    return f"{text}{_spent(result.budget.limit, _quarters(text))}\n"
+    return f"{text}{_spent(result.budget.limit, token_quarters(text))}\n"
 
 
 def _lines(block: BudgetedBlock) -> list[str]:
@@ -398,7 +412,7 @@ def _spent(limit: int, quarters: int) -> str:
 
 def _counted(result: BudgetedResult) -> BudgetedResult:
     """Return the result with the tokens that its JSON takes, their own digits counted."""
-    base = _quarters(as_json(result)) - 1
+    base = token_quarters(as_json(result)) - 1
     used = next(used for digits in range(1, 20) if len(str(used := tokens_of_quarters(base + digits))) <= digits)
     return replace(result, budget=ResultBudget(limit=result.budget.limit, used=used))
 
@@ -417,12 +431,20 @@ def _shown_of(shown: int, total: int, related: int, left: int) -> str:
 def _declared(document: Document) -> dict[str, list[str]]:
     """Return the first targets that a document declares, by predicate."""
     listed: dict[str, list[str]] = {}
-    room = DECLARED
-    for predicate, targets in document.relations:
-        if room > 0:
-            listed[predicate] = list(targets[:room])
-            room -= len(targets)
+    chars = DECLARED_CHARS
+    named = ((predicate, target) for predicate, targets in document.relations for target in targets)
+    for predicate, target in islice(named, DECLARED):
+        chars -= len(target)
+        if chars < 0:
+            break
+        listed.setdefault(predicate, []).append(target)
     return listed
+
+
+def _named(paths: Sequence[str]) -> list[str]:
+    """Return the first paths, as far as they are short: a flag must not take the room of what it flags."""
+    short = [path for path in paths if len(path) <= NAMED_CHARS]
+    return short[:NAMED]
 
 
 def _title(document: Document, part: Range, text: str) -> str | None:
@@ -443,10 +465,6 @@ def _outline(document: Document) -> Iterator[str]:
         yield f"{'  ' * (section.level - 1)}- {section.heading}{anchor} ({tokens} tokens)"
     if len(heads) > OUTLINE_LINES:
         yield f"- and {len(heads) - OUTLINE_LINES} more"
-
-
-def _quarters(text: str) -> int:
-    return token_quarters(text)
 
 
 def _number(count: int, noun: str) -> str:

@@ -59,6 +59,7 @@ class Expansion:
         self._gathered = gathered
         self._gatherer = gatherer
         self._connection = gatherer.connection
+        self._scopes: dict[UUID, frozenset[int]] = {}
 
     async def expand(self, package: Package, verdict: Verdict, lookup_id: UUID, limit: int) -> Expanded:
         """Return the result of a package within ``limit`` tokens."""
@@ -66,10 +67,11 @@ class Expansion:
         in_rows = [place for place in dict.fromkeys(places) if place is not None]
         with telemetry.stage("relations"):
             hops = await self._hops(in_rows[0]) if in_rows and self._plan.follows_relations else []
-            documents = await self._documents(in_rows, hops)
+            copies = [_document_of(copy) for candidate in package.kept for copy in _same_text(candidate, package)]
+            documents = await self._documents([*in_rows, *(place for place in copies if place)], hops)
         with telemetry.stage("expansion"):
             rows = [
-                _row(candidate, rank, place if place in documents else None, package)
+                _row(candidate, rank, place if place in documents else None, package, documents)
                 for rank, (candidate, place) in enumerate(zip(package.kept, places, strict=True), 1)
             ]
             schedule = Schedule(
@@ -98,7 +100,11 @@ class Expansion:
             place = Place(first.context, row.serial)
             if allowed is None or row.serial in allowed:
                 hops.append((place, Hop(_key(place), row.predicate, row.direction, row.anchor)))
-        return sorted(hops, key=lambda item: preference(item[1]))[:FOLLOWED]
+        ranked = sorted(hops, key=lambda item: preference(item[1]))
+        distinct: dict[Place, tuple[Place, Hop]] = {}
+        for item in ranked:
+            distinct.setdefault(item[0], item)
+        return list(distinct.values())[:FOLLOWED]
 
     async def _allowed(self, context: UUID) -> frozenset[int] | None:
         """Return the serials of the sources that pass the filters, None where all do."""
@@ -106,8 +112,10 @@ class Expansion:
         source_filter = replace(self._plan.source_filter, categories=categories)
         if source_filter.is_empty:
             return None
-        found = await repository.eligible(self._connection, self._tenant, context, source_filter)
-        return frozenset(found.serials)
+        if context not in self._scopes:
+            found = await repository.eligible(self._connection, self._tenant, context, source_filter)
+            self._scopes[context] = frozenset(found.serials)
+        return self._scopes[context]
 
     async def _documents(self, in_rows: Sequence[Place], hops: Sequence[tuple[Place, Hop]]) -> dict[Place, Document]:
         wanted = list(dict.fromkeys([*in_rows, *(place for place, _ in hops)]))
@@ -226,21 +234,30 @@ def _key(place: Place) -> str:
     return f"{place.context.hex}:{place.serial}"
 
 
-def _row(candidate: Candidate, rank: int, place: Place | None, package: Package) -> Row:
-    also = tuple(sorted({_pin(item) for item in _same_text(candidate, package)}))
+def _row(
+    candidate: Candidate, rank: int, place: Place | None, package: Package, documents: Mapping[Place, Document]
+) -> Row:
+    """Return a candidate as a row; a superseded copy of its text is not named, as its place could not say so."""
+    copies = [
+        copy
+        for copy in _same_text(candidate, package)
+        if (at := _document_of(copy)) is not None and at in documents and documents[at].superseded_by is None
+    ]
+    also = tuple(sorted({_pin(copy) for copy in copies}))
     if place is None:
         return Row(rank, text=candidate.text or "", also_at=also)
     return Row(rank, _key(place), passage_of(candidate)[1] & ORDINALS, candidate.anchor, also_at=also)
 
 
 def _same_text(candidate: Candidate, package: Package) -> list[Candidate]:
-    """Return the candidates left out because this one says the same, letter for letter."""
+    """Return the candidates of the same context that were left out because this one says the same, to the letter."""
     text = (candidate.text or "").strip()
     return [
         item.candidate
         for item in package.omitted
         if item.reason is Reason.NEAR_DUPLICATE
         and item.duplicate_of == candidate.source_key
+        and item.candidate.scope == candidate.scope
         and item.candidate.citation is not None
         and (item.candidate.text or "").strip() == text
     ]

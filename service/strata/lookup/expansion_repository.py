@@ -15,6 +15,7 @@ WHOLE_BYTES = 256 * 1024
 
 MAX_SECTIONS = 400
 MAX_DECLARED = 40
+MAX_SUPERSEDING = 20
 
 
 class DocumentRow(Struct, frozen=True):
@@ -68,7 +69,7 @@ async def related(connection: Connection, tenant: UUID, context: UUID, serial: i
             AND t.source_id = relation_target($1, $2, r.form, r.target, s.path)
           WHERE s.tenant_id = $1 AND s.context_id = $2 AND s.serial = $3
           UNION ALL
-          SELECT r.predicate, 'incoming', t.serial, NULL, r.ordinal, t.path
+          (SELECT r.predicate, 'incoming', t.serial, NULL, r.ordinal, t.path
           FROM source s
           CROSS JOIN LATERAL (SELECT relation_names(s.path) AS names OFFSET 0) AS called
           JOIN document_relation r ON r.tenant_id = $1 AND r.context_id = $2 AND r.predicate = 'supersedes'
@@ -77,12 +78,14 @@ async def related(connection: Connection, tenant: UUID, context: UUID, serial: i
           WHERE s.tenant_id = $1 AND s.context_id = $2 AND s.serial = $3 AND r.source_id <> s.source_id
             AND (r.form <> 'name' AND r.target = s.path
               OR relation_target($1, $2, r.form, r.target, t.path) = s.source_id)
+          ORDER BY t.path COLLATE "C" LIMIT $4)
         ) AS found
         ORDER BY direction DESC, path COLLATE "C", ordinal
         """,
         tenant,
         context,
         serial,
+        MAX_SUPERSEDING,
     )
     return [RelatedRow(*row) for row in rows]
 
@@ -96,7 +99,7 @@ async def documents(
 ) -> list[DocumentRow]:
     """Return live documents (one context each), in the order given; what is gone has no row.
 
-    Of a large document only the ``nominated`` passages (ids) are returned, and its first sections.
+    Of a large document only its first passage, the ``nominated`` ones (ids) and its first sections are returned.
     """
     rows = await connection.fetch(
         """
@@ -105,21 +108,27 @@ async def documents(
           FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS w (context_id, serial, n)
           JOIN source s ON s.tenant_id = $1 AND s.context_id = w.context_id AND s.serial = w.serial
         ), superseding AS MATERIALIZED (
-          SELECT w.n, t.serial, coalesce(t.path, r.written) AS path
+          SELECT w.n, t.serial,
+            coalesce(t.path, CASE r.form WHEN 'name' THEN r.written ELSE r.target END) COLLATE "C" AS path
           FROM wanted w
           JOIN document_relation r ON r.tenant_id = $1 AND r.context_id = w.context_id
             AND r.source_id = w.source_id AND r.predicate = 'superseded-by'
           LEFT JOIN source t ON t.tenant_id = $1 AND t.context_id = w.context_id
             AND t.source_id = relation_target($1, w.context_id, r.form, r.target, w.path)
           UNION
-          SELECT w.n, t.serial, t.path
+          SELECT w.n, f.serial, f.path
           FROM wanted w
           CROSS JOIN LATERAL (SELECT relation_names(w.path) AS names OFFSET 0) AS called
-          JOIN document_relation r ON r.tenant_id = $1 AND r.context_id = w.context_id
-            AND r.predicate = 'supersedes' AND r.target = ANY (called.names) AND r.source_id <> w.source_id
-          JOIN source t ON t.tenant_id = $1 AND t.context_id = w.context_id AND t.source_id = r.source_id
-          WHERE r.form <> 'name' AND r.target = w.path
-            OR relation_target($1, w.context_id, r.form, r.target, t.path) = w.source_id
+          CROSS JOIN LATERAL (
+            SELECT t.serial, t.path
+            FROM document_relation r
+            JOIN source t ON t.tenant_id = $1 AND t.context_id = w.context_id AND t.source_id = r.source_id
+            WHERE r.tenant_id = $1 AND r.context_id = w.context_id AND r.predicate = 'supersedes'
+              AND r.target = ANY (called.names) AND r.source_id <> w.source_id
+              AND (r.form <> 'name' AND r.target = w.path
+                OR relation_target($1, w.context_id, r.form, r.target, t.path) = w.source_id)
+            ORDER BY t.path COLLATE "C" LIMIT $8
+          ) AS f
         )
         SELECT w.context_id, w.serial, w.path, w.title, w.revision, w.text_bytes,
           CASE WHEN w.text_bytes <= $5 THEN c.content END,
@@ -150,7 +159,7 @@ async def documents(
               '{}') AS texts
           FROM passage
           WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = w.source_id
-            AND (w.text_bytes <= $5 OR passage_id = ANY ($4::bigint[]))
+            AND (w.text_bytes <= $5 OR passage_id = ANY ($4::bigint[]) OR passage_id = w.serial << 20)
         ) p
         ORDER BY w.n
         """,
@@ -161,5 +170,6 @@ async def documents(
         WHOLE_BYTES,
         MAX_SECTIONS,
         MAX_DECLARED,
+        MAX_SUPERSEDING,
     )
     return [DocumentRow(*row) for row in rows]

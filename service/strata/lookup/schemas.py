@@ -127,7 +127,7 @@ class LookupQuery(Struct, frozen=True, rename="camel", kw_only=True):
     since: str | None = None
     until: str | None = None
     language: str | None = None
-    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] = DEFAULT_TOP_K
+    top_k: Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None = None
     budget: ResultTokens | None = None
     max_items: Ceiling | None = None
     max_bytes: Ceiling | None = None

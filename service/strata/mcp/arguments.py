@@ -49,7 +49,8 @@ class LookupArguments(Struct, frozen=True, rename="camel", kw_only=True, forbid_
         str | list[str] | None, Meta(description="Prefer sources of this category; relaxed when nothing is found.")
     ] = None
     top_k: Annotated[
-        Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None, Meta(description="Evidence blocks wanted. Default: 5.")
+        Annotated[int, Meta(ge=1, le=MAX_TOP_K)] | None,
+        Meta(description="Evidence blocks wanted. Default: 5; with a budget, 30 results."),
     ] = None
     budget: Annotated[
         ResultTokens | None,

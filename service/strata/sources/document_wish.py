@@ -12,7 +12,7 @@ from strata.knowledge.service import as_uuid
 from strata.sources.document_repository import Found, Reference
 from strata.sources.document_schemas import DEFAULT_FETCH_TOKENS, MAX_FETCH_TOKENS, MIN_FETCH_TOKENS, Mode
 from strata.sources.document_view import clipped
-from strata.sources.paths import MAX_PATH_BYTES, as_pin
+from strata.sources.paths import MAX_PATH_BYTES, MAX_REVISION_DIGITS, as_pin
 from strata.sources.repository import SectionHead
 from strata.sources.views import is_storable
 from strata.text.quoting import inline
@@ -23,7 +23,6 @@ Shown = Literal["text", "outline", "unchanged"]
 _ANCHORS_SHOWN = 20
 _ANCHOR_CHARS = 80
 _MAX_READINGS = 8
-_MAX_REVISION_DIGITS = 18
 _SHA256_DIGITS = 64
 _HEX = frozenset("0123456789abcdef")
 _REFERENCE_CHARS = MAX_PATH_BYTES + 32
@@ -73,7 +72,7 @@ def known_of(known: str | int | None) -> str | None:
     if known is None:
         return None
     text = str(known).strip().lower()
-    if is_digest(text) or (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
+    if is_digest(text) or (text.isascii() and text.isdigit() and len(text) <= MAX_REVISION_DIGITS):
         return text
     raise StrataError(INVALID_REQUEST, "known is a revision number, or a sha256 in hex.", pointer="?known")
 

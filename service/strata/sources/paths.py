@@ -9,10 +9,11 @@ from strata.text.normalise import add_changes, normalise_text
 
 MAX_PATH_BYTES = 1024
 MAX_REVISION = 2**63 - 1
+MAX_REVISION_DIGITS = 18
+"""As many as every number has that is no larger than the largest there can be."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BREAKS = re.compile(r"\s+")
-_MAX_DIGITS = 18
 _DIGITS = frozenset("0123456789")
 
 
@@ -70,4 +71,4 @@ def as_pin(ref: str) -> tuple[str, int] | None:
     digits = last[1:]
     if not path or not last.startswith("v") or not digits or digits[0] == "0" or not _DIGITS.issuperset(digits):
         return None
-    return path, int(digits) if len(digits) <= _MAX_DIGITS else MAX_REVISION
+    return path, int(digits) if len(digits) <= MAX_REVISION_DIGITS else MAX_REVISION

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from strata.platform.database import Connection
+from strata.sources.targets import IMPLIED
 
 MAX_SUPERSEDING = 100
 
+# What the target of relation r may have for its path, and that no source has any of these: each a look-up of its own.
+_CANDIDATES = ("r.target", *(f"r.target || '{ending}'" for ending in IMPLIED))
+_PATHS = f"ARRAY[{', '.join(_CANDIDATES)}]"
+_UNMET = " AND ".join(
+    f"NOT EXISTS (SELECT FROM source o WHERE o.tenant_id = $1 AND o.context_id = $2 AND o.path = {path})"
+    for path in _CANDIDATES
+)
 # The source that relation r of source s leads to.
 FOUND = "relation_target($1, $2, r.form, r.target, s.path)"
 # Relation r of source s with its target t, or the archived one a.
@@ -23,7 +31,7 @@ TARGETS = f"""
   LEFT JOIN LATERAL (
     SELECT v.path, v.title, v.revision FROM source_revision v
     WHERE f.id IS NULL AND r.form <> 'name' AND v.tenant_id = $1 AND v.context_id = $2 AND v.is_archived
-      AND v.path = ANY (ARRAY[r.target, r.target || '.md', r.target || '/index.md', r.target || '/README.md'])
+      AND v.path = ANY ({_PATHS})
       AND v.path <> s.path
     ORDER BY length(v.path), v.path COLLATE "C" LIMIT 1
   ) AS a ON true
@@ -229,7 +237,7 @@ async def page_of_context(
             WHEN 'EXTERNAL' THEN r.form = 'url'
             WHEN 'ARCHIVED' THEN r.form <> 'name' AND EXISTS (SELECT FROM source_revision v
               WHERE v.tenant_id = $1 AND v.context_id = $2 AND v.is_archived AND v.path = ANY (
-                ARRAY[r.target, r.target || '.md', r.target || '/index.md', r.target || '/README.md']))
+                {_PATHS}))
             WHEN 'DANGLING' THEN r.form <> 'url' AND NOT EXISTS (SELECT FROM source o
               WHERE o.tenant_id = $1 AND o.context_id = $2 AND o.path = r.target AND r.form = 'path')
             ELSE true END
@@ -269,28 +277,20 @@ async def superseding(
 async def count_dangling(connection: Connection, tenant: UUID, context: UUID) -> int:
     """Return how many declared relations of a context lead to nothing, archived sources apart."""
     count: int = await connection.fetchval(
-        """
+        f"""
         SELECT (
           SELECT count(*) FROM document_relation r
           WHERE r.tenant_id = $1 AND r.context_id = $2 AND r.predicate <> '' AND r.form = 'path'
-            AND NOT EXISTS (SELECT FROM source o
-              WHERE o.tenant_id = $1 AND o.context_id = $2 AND o.path = r.target)
-            AND NOT EXISTS (SELECT FROM source o
-              WHERE o.tenant_id = $1 AND o.context_id = $2 AND o.path = r.target || '.md')
-            AND NOT EXISTS (SELECT FROM source o
-              WHERE o.tenant_id = $1 AND o.context_id = $2 AND o.path = r.target || '/index.md')
-            AND NOT EXISTS (SELECT FROM source o
-              WHERE o.tenant_id = $1 AND o.context_id = $2 AND o.path = r.target || '/README.md')
+            AND {_UNMET}
             AND NOT EXISTS (SELECT FROM source_revision v
-              WHERE v.tenant_id = $1 AND v.context_id = $2 AND v.is_archived AND v.path IN (
-                r.target, r.target || '.md', r.target || '/index.md', r.target || '/README.md'))
+              WHERE v.tenant_id = $1 AND v.context_id = $2 AND v.is_archived AND v.path = ANY ({_PATHS}))
         ) + (
           SELECT count(*) FROM document_relation r
           WHERE r.tenant_id = $1 AND r.context_id = $2 AND r.predicate <> '' AND r.form = 'name'
             AND NOT EXISTS (SELECT FROM source o WHERE o.tenant_id = $1 AND o.context_id = $2
               AND o.link_name = r.target AND o.link_name <> '' AND o.source_id <> r.source_id)
         )
-        """,
+        """,  # noqa: S608 - constants only
         tenant,
         context,
     )

@@ -13,6 +13,13 @@ from strata.sources.paths import pin_of
 
 State = Literal["CURRENT", "RETIRED", "ARCHIVED"]
 
+# What makes a SourceRow, in its order.
+_COLUMNS = """
+  source_id, serial, revision, path, origin, title, format, media_type, category, language, tags, source_key,
+  occurred_at, metadata, normalisation, warnings, content_sha256, original_bytes, text_bytes, passage_count,
+  created_at, updated_at
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
@@ -78,13 +85,11 @@ class Gone:
 async def find(connection: Connection, tenant: UUID, context: UUID, path: str, source: UUID | None) -> SourceRow | None:
     """Return the source with the id or, failing that, the path."""
     row = await connection.fetchrow(
-        """
-        SELECT source_id, serial, revision, path, origin, title, format, media_type, category, language, tags,
-          source_key, occurred_at, metadata, normalisation, warnings, content_sha256, original_bytes, text_bytes,
-          passage_count, created_at, updated_at
+        f"""
+        SELECT {_COLUMNS}
         FROM source WHERE tenant_id = $1 AND context_id = $2 AND (path = $3 OR source_id = $4)
         ORDER BY (source_id = $4) IS TRUE DESC LIMIT 1
-        """,
+        """,  # noqa: S608 - constants only
         tenant,
         context,
         path,
@@ -98,15 +103,13 @@ async def page(
 ) -> list[SourceRow]:
     """Return up to ``limit`` sources after a path, in code point order of their paths."""
     rows = await connection.fetch(
-        """
-        SELECT source_id, serial, revision, path, origin, title, format, media_type, category, language, tags,
-          source_key, occurred_at, metadata, normalisation, warnings, content_sha256, original_bytes, text_bytes,
-          passage_count, created_at, updated_at
+        f"""
+        SELECT {_COLUMNS}
         FROM source
         WHERE tenant_id = $1 AND context_id = $2 AND path COLLATE "C" > $3 AND starts_with(path, $4)
           AND ($5::text IS NULL OR category = $5)
         ORDER BY path COLLATE "C" LIMIT $6
-        """,
+        """,  # noqa: S608 - constants only
         tenant,
         context,
         after,

@@ -12,6 +12,12 @@ from strata.platform.database import Connection
 from strata.sources.paths import pin_of
 from strata.sources.repository import SectionHead, State
 
+# What makes a RevisionRow, in its order.
+_COLUMNS = """
+  source_id, revision, path, origin, title, format, media_type, category, language, tags, source_key, occurred_at,
+  metadata, content_sha256, original_bytes, octet_length(content), passage_count, stored_at, retired_at, is_archived
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
@@ -179,14 +185,12 @@ async def find_archived(
 ) -> RevisionRow | None:
     """Return the last revision of the archived source with the id or, failing that, the path."""
     row = await connection.fetchrow(
-        """
-        SELECT source_id, revision, path, origin, title, format, media_type, category, language, tags, source_key,
-          occurred_at, metadata, content_sha256, original_bytes, octet_length(content), passage_count, stored_at,
-          retired_at, is_archived
+        f"""
+        SELECT {_COLUMNS}
         FROM source_revision
         WHERE tenant_id = $1 AND context_id = $2 AND is_archived AND (path = $3 OR source_id = $4)
         ORDER BY (source_id = $4) IS TRUE DESC LIMIT 1
-        """,
+        """,  # noqa: S608 - constants only
         tenant,
         context,
         path,
@@ -198,12 +202,10 @@ async def find_archived(
 async def find(connection: Connection, tenant: UUID, context: UUID, path: str, revision: int) -> RevisionRow | None:
     """Return one earlier revision of a path."""
     row = await connection.fetchrow(
-        """
-        SELECT source_id, revision, path, origin, title, format, media_type, category, language, tags, source_key,
-          occurred_at, metadata, content_sha256, original_bytes, octet_length(content), passage_count, stored_at,
-          retired_at, is_archived
+        f"""
+        SELECT {_COLUMNS}
         FROM source_revision WHERE tenant_id = $1 AND context_id = $2 AND path = $3 AND revision = $4
-        """,
+        """,  # noqa: S608 - constants only
         tenant,
         context,
         path,
@@ -217,15 +219,13 @@ async def page_archived(
 ) -> list[RevisionRow]:
     """Return up to ``limit`` archived sources after a path, each at its last revision, by path in code point order."""
     rows = await connection.fetch(
-        """
-        SELECT source_id, revision, path, origin, title, format, media_type, category, language, tags, source_key,
-          occurred_at, metadata, content_sha256, original_bytes, octet_length(content), passage_count, stored_at,
-          retired_at, is_archived
+        f"""
+        SELECT {_COLUMNS}
         FROM source_revision
         WHERE tenant_id = $1 AND context_id = $2 AND is_archived AND path > $3 AND starts_with(path, $4)
           AND ($5::text IS NULL OR category = $5)
         ORDER BY path LIMIT $6
-        """,
+        """,  # noqa: S608 - constants only
         tenant,
         context,
         after,

@@ -156,6 +156,9 @@ class SourceService:
             gone = await repository.lock_ids(connection, tenant, context.context_id, [row.source_id])
             archived = await revision_repository.lock_archived(connection, tenant, context.context_id, [row.path])
             if not gone and not archived:
+                # An ingest that was waited for may have brought it back, with its id.
+                gone = await repository.lock_ids(connection, tenant, context.context_id, [row.source_id])
+            if not gone and not archived:
                 raise reading.not_found(path_or_id)
             deletion = await self._delete(connection, tenant, context.context_id, gone, list(archived))
         self._merger.schedule(tenant, context.context_id, purge=True)
