@@ -93,7 +93,7 @@ class Case:
         return separator.join(self._words(9) for _ in range(self.random.randint(1, 14)))
 
     def _document(self, key: str) -> Document:
-        text, sections, passages = "", [], []
+        text, sections, passages, scores = "", [], [], []
         # Of a large document only the passages are at hand, and they may touch.
         is_large = self.random.random() < 0.25
         between = self.random.choice(["", "\n\n"]) if is_large else "\n\n"
@@ -106,7 +106,8 @@ class Case:
             copies = self.random.random() < 0.1
             body = "## Copy\n\nThe pump is closed at high tide." if copies else body
             text += body
-            passages.append(Passage(number, number + 1, start, len(text.encode()), self.random.choice([0.0, 1.5, 3.0])))
+            passages.append(Passage(number, number + 1, start, len(text.encode())))
+            scores.append(self.random.choice([0.0, 1.5, 3.0]))
             text += between
         size = len(text.encode())
         for at, (start, level, heading) in enumerate(starts):
@@ -124,8 +125,9 @@ class Case:
             revision=revision,
             title=self._words(5),
             size=size if self.random.random() < 0.8 else max(size, 9_000),
-            sections=sections,
             passages=passages,
+            read_sections=lambda: sections,
+            read_scores=lambda: scores,
             windows=windows,
             context=self.random.choice(["c1", "c1", "c2"]),
             relations=[

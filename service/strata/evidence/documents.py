@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -23,13 +23,12 @@ Worth = Callable[[str], float]
 
 
 class Passage(NamedTuple):
-    """A passage of a document: a byte range, its section's ordinal, and its score in the lexical lane."""
+    """A passage of a document: a byte range, and its section's ordinal."""
 
     ordinal: int
     section: int
     start: int
     end: int
-    score: float = 0.0
 
 
 class Stretch(NamedTuple):
@@ -52,7 +51,8 @@ class Document:
 
     ``passages`` are in text order, those that may be shown. ``windows`` are the parts of the text that are
     at hand: byte offset and bytes, ascending, without overlap. ``superseded_by`` is None where nothing supersedes it,
-    else the paths of what does, as far as they may be named. ``key`` identifies it within a call.
+    else the paths of what does, as far as they may be named. ``key`` identifies it within a call. ``read_sections``
+    and ``read_scores`` (what each passage scores by words, in their order) are called once, where they are needed.
     """
 
     def __init__(
@@ -64,8 +64,9 @@ class Document:
         revision: int,
         title: str,
         size: int,
-        sections: Sequence[Section],
         passages: Sequence[Passage],
+        read_sections: Callable[[], Iterable[Section]],
+        read_scores: Callable[[], Sequence[float]],
         windows: Sequence[tuple[int, bytes]],
         context: str = "",
         relations: Sequence[Declared] = (),
@@ -80,13 +81,27 @@ class Document:
         self.context = context
         self.relations = tuple(relations)
         self.superseded_by = None if superseded_by is None else tuple(superseded_by)
-        self.sections = {section.ordinal: section for section in sections}
+        self._read_sections = read_sections
+        self._read_scores = read_scores
         self.passages = tuple(passages)
         self._windows = _joined(windows)
         self._starts = [start for start, _ in self._windows]
         self._quarters: dict[tuple[int, int], int] = {}
         self._within: dict[int, tuple[Passage, ...]] = {}
         self._stretches: dict[int, tuple[Stretch, ...]] = {}
+
+    @cached_property
+    def sections(self) -> dict[int, Section]:
+        """The sections by ordinal, in text order."""
+        return {section.ordinal: section for section in self._read_sections()}
+
+    @cached_property
+    def _scores(self) -> dict[int, float]:
+        return {item.ordinal: score for item, score in zip(self.passages, self._read_scores(), strict=True)}
+
+    def score(self, passage: Passage) -> float:
+        """Return what a passage scores by words, 0 or more."""
+        return self._scores[passage.ordinal]
 
     @cached_property
     def by_ordinal(self) -> dict[int, Passage]:
@@ -128,9 +143,21 @@ class Document:
 
     def section_of(self, start: int, end: int) -> Section | None:
         """Return the innermost known section that holds a byte range, None where only the document does."""
-        holding = [item for item in self.sections.values() if item.level and item.start_byte <= start < item.end_byte]
-        holding = [item for item in holding if end <= item.end_byte]
-        return max(holding, key=lambda item: (item.start_byte, item.level), default=None)
+        starts, sections = self._by_start
+        # Sections nest: of those that begin before, the last that reaches far enough is the innermost.
+        for at in range(bisect_right(starts, start) - 1, -1, -1):
+            if sections[at].end_byte >= end:
+                return sections[at]
+        return None
+
+    @cached_property
+    def _by_start(self) -> tuple[list[int], list[Section]]:
+        sections = [item for item in self.sections.values() if item.level]
+        return [item.start_byte for item in sections], sections
+
+    def place(self, section: Section | None) -> str:
+        """Return where a section stands, as every tool takes it: the pin, and the anchor where there is one."""
+        return self.pin if section is None or section.anchor is None else f"{self.pin}#{section.anchor}"
 
     def anchored(self, anchor: str) -> Section | None:
         """Return the section of an anchor or, failing that, of a heading, compared without regard to case."""

@@ -190,8 +190,12 @@ class Schedule:
         """Show the passage that says most of the question; an outline and the opening where none says anything."""
         if not targets:
             return
-        best = max(targets, key=lambda item: (item.score, -item.ordinal))
-        if best.score <= 0 and not document.is_small and any(item.level for item in document.sections.values()):
+        best = max(targets, key=lambda item: (document.score(item), -item.ordinal))
+        if (
+            document.score(best) <= 0
+            and not document.is_small
+            and any(item.level for item in document.sections.values())
+        ):
             yield Step(Kind.OUTLINE, document.key, row=row, hop=hop)
         yield from self._passage(document, best, row=row, hop=hop)
 
@@ -217,7 +221,7 @@ class Schedule:
         size = document.size if section is None else section.end_byte - section.start_byte
         if size >= SMALL_BYTES:
             found = _that_matter(document, found) or found[:1]
-        return sorted(found, key=lambda item: (-item.score, item.ordinal))
+        return sorted(found, key=lambda item: (-document.score(item), item.ordinal))
 
     def _passage(
         self, document: Document, passage: Passage, *, row: int | None = None, hop: int | None = None
@@ -230,7 +234,8 @@ class Schedule:
             known = self.documents[first[0]].by_ordinal[first[1]]
             # A place could not say that its document is superseded, so such a one is not named.
             is_named = first != at and document.superseded_by is None
-            place = place_of(document, passage.start, passage.end) if is_named else ""
+            section = document.section_of(passage.start, passage.end)
+            place = document.place(section) if is_named else ""
             if row is not None or at not in self._done:
                 yield Step(Kind.ALSO, first[0], row=row, hop=hop, stretch=_whole(known), place=place, copy=at)
             self._done.add(at)
@@ -276,7 +281,7 @@ def _that_matter(document: Document, passages: Sequence[Passage]) -> list[Passag
     """
     scores: dict[int, float] = {}
     for passage in passages:
-        scores[passage.section] = max(scores.get(passage.section, 0.0), passage.score)
+        scores[passage.section] = max(scores.get(passage.section, 0.0), document.score(passage))
     best = max(scores.values(), default=0.0)
     ranked = sorted(
         (ordinal for ordinal, score in scores.items() if score > 0 and score >= SECTION_SHARE * best),
@@ -288,18 +293,12 @@ def _that_matter(document: Document, passages: Sequence[Passage]) -> list[Passag
         if section is not None and section.end_byte - section.start_byte < SMALL_BYTES:
             chosen |= dict.fromkeys(document.within(section))
         else:
-            chosen |= dict.fromkeys(item for item in passages if item.section == ordinal and item.score > 0)
+            chosen |= dict.fromkeys(item for item in passages if item.section == ordinal and document.score(item) > 0)
     return list(chosen)
 
 
 def _whole(passage: Passage) -> Stretch:
     return Stretch(passage.start, passage.end, 0.0)
-
-
-def place_of(document: Document, start: int, end: int) -> str:
-    """Return where a byte range stands, as every tool takes it: the pin, and the anchor of its section."""
-    section = document.section_of(start, end)
-    return document.pin if section is None or section.anchor is None else f"{document.pin}#{section.anchor}"
 
 
 class Display:

@@ -21,7 +21,6 @@ from strata.evidence.expansion import (
     Schedule,
     Shown,
     Step,
-    place_of,
     quarters_left,
     ranks_of,
 )
@@ -82,11 +81,11 @@ class Plain(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What may be left out: as it is listed, and the document and section that it stands in."""
+    """What may be left out: as it is listed, and the document and section (by its anchor) that it stands in."""
 
     item: LeftOut
     document: Document | None
-    section: Section | None
+    anchor: str | None
 
 
 class _Made(NamedTuple):
@@ -106,6 +105,7 @@ class BudgetView:
         self._documents = schedule.documents
         self._plain = plain
         self._made: dict[tuple[object, ...], _Made] = {}
+        self._parts = self._all_parts()
 
     def sizes(self) -> Callable[[Step], int]:
         """Return the function that takes a step and says what the larger form comes to, in quarter tokens.
@@ -137,16 +137,16 @@ class BudgetView:
         for step in steps:
             display.take(step)
         units = display.units
-        left = self._left_out(display)
-        closing = self._closing(units, len(left), self._needed(first) if first and not steps else None)
+        total, left = self._left_out(display)
+        closing = self._closing(units, total, self._needed(first) if first and not steps else None)
         blocks = [*(made.block for unit in units for made in self._blocks(unit)), closing]
-        for listed in range(min(OMITTED, len(left)), -1, -1):
+        for listed in range(len(left), -1, -1):
             made = self._framed(
-                blocks, BudgetedOmissions(total=len(left), items=left[:listed], next=self._next(left[:listed]))
+                blocks, BudgetedOmissions(total=total, items=left[:listed], next=self._next(left[:listed]))
             )
             if larger_form(made) <= 4 * self._frame.limit:
                 return _counted(made)
-        return _counted(self._framed([closing], BudgetedOmissions(total=len(left)), is_bare=True))
+        return _counted(self._framed([closing], BudgetedOmissions(total=total), is_bare=True))
 
     def _framed(
         self, blocks: list[BudgetedBlock], omitted: BudgetedOmissions, *, is_bare: bool = False
@@ -168,7 +168,7 @@ class BudgetView:
 
     def _fixed(self) -> tuple[int, int]:
         """Return what both forms take beside their blocks, at most."""
-        items = [part.item for part in self._parts()]
+        items = [part.item for part in self._parts]
         rows = len(self._schedule.rows)
         closing = BudgetedBlock(kind="note", text=_shown_of(rows, rows, MAX_RELATED, len(items)))
 
@@ -238,12 +238,13 @@ class BudgetView:
 
     def _text_block(self, document: Document, unit: Shown, part: Range, *, is_head: bool) -> BudgetedBlock:
         text = document.text(part.start, part.end)
+        section = document.section_of(part.start, part.end)
         return replace(
             self._head(document, unit, is_head=is_head),
             kind="row" if part.rows else "related",
             rows=list(part.rows),
-            at=place_of(document, part.start, part.end),
-            title=_title(document, part, text),
+            at=document.place(section),
+            title=_title(document, section, text),
             bytes=[part.start, part.end],
             also_at=list(part.also_at),
             text=text,
@@ -261,7 +262,7 @@ class BudgetView:
             text=row.text,
         )
 
-    def _parts(self) -> list[_Part]:
+    def _all_parts(self) -> list[_Part]:
         """Return all that may be left out: rows, then hops, with what they stand in."""
         parts: list[_Part] = []
         for rank, row in self._schedule.rows.items():
@@ -276,38 +277,53 @@ class BudgetView:
 
     def _part(self, key: str, anchor: str | None, *, rank: int | None = None, relation: str | None = None) -> _Part:
         document = self._documents[key]
-        section = document.anchored(anchor) if anchor else None
+        # The anchor of a row is that of its section; one that a relation names may be nowhere, or a heading.
+        found = document.anchored(anchor) if anchor and rank is None else None
+        named = anchor if rank is not None else found.anchor if found else None
         item = LeftOut(
-            at=document.pin if section is None or section.anchor is None else f"{document.pin}#{section.anchor}",
+            at=document.pin if named is None else f"{document.pin}#{named}",
             # At most, so that a count is never longer than this one.
             tokens=document.size,
             rank=rank,
             relation=relation,
             context=self._frame.context(document.context),
         )
-        return _Part(item, document, section)
+        return _Part(item, document, named)
 
-    def _left_out(self, display: Display) -> list[LeftOut]:
-        """Return what a reader may still want: results not shown, related documents not shown, and rests."""
-        units, copies = display.units, display.copies
+    def _left_out(self, display: Display) -> tuple[int, list[LeftOut]]:
+        """Return how many parts a reader may still want, and the first of them.
+
+        Results not shown come first, then related documents not shown, then rests.
+        """
+        printed = {unit.key: unit for unit in display.units if unit.row is None}
+        copies, seen = display.copies, ranks_of(display.units)
         in_rows = {row.document for row in self._schedule.rows.values()}
-        seen = ranks_of(units)
-        printed = {unit.key: unit for unit in units if unit.row is None}
-        unseen: list[LeftOut] = []
-        rests: list[LeftOut] = []
-        for item, document, section in self._parts():
+        unseen: list[_Part] = []
+        rests: list[_Part] = []
+
+        def left(part: _Part) -> int:
+            """Return the quarter tokens of a part that are not shown."""
+            document = part.document
             if document is None:
-                left = 0 if item.rank in seen else token_quarters(self._schedule.rows[item.rank or 0].text)
-            elif item.rank is None and document.key in in_rows:
+                return token_quarters(self._schedule.rows[part.item.rank or 0].text)
+            section = document.anchored(part.anchor) if part.anchor else None
+            return quarters_left(document, section, printed.get(document.key), copies)
+
+        for part in self._parts:
+            rank, document = part.item.rank, part.document
+            if document is None:
+                if rank not in seen:
+                    unseen.append(part)
+            elif rank is None and document.key in in_rows:
                 # The row of it tells what is left.
                 continue
-            else:
-                left = quarters_left(document, section, printed.get(document.key), copies)
-            if left:
-                is_seen = item.rank in seen if document is None or item.rank is not None else document.key in printed
-                group = rests if is_seen else unseen
-                group.append(replace(item, tokens=tokens_of_quarters(left)))
-        return unseen + rests
+            # Of what is not printed at all everything is left.
+            elif document.key not in printed:
+                unseen.append(part)
+            elif left(part):
+                (rests if rank is None or rank in seen else unseen).append(part)
+        parts = unseen + rests
+        return len(parts), [replace(part.item, tokens=tokens_of_quarters(left(part))) for part in parts[:OMITTED]]
 
     def _next(self, items: Sequence[LeftOut]) -> NextCall | None:
         first = next((item for item in items if item.at), None)
@@ -447,9 +463,8 @@ def _named(paths: Sequence[str]) -> list[str]:
     return short[:NAMED]
 
 
-def _title(document: Document, part: Range, text: str) -> str | None:
+def _title(document: Document, section: Section | None, text: str) -> str | None:
     """Return title and headings above a text, without those that its first line says."""
-    section = document.section_of(part.start, part.end)
     first = text.partition("\n")[0].lstrip("# ").rstrip()
     names = dict.fromkeys(name for name in (document.title, *(section.breadcrumb if section else ())) if name)
     names.pop(first, None)

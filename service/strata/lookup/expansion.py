@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
@@ -16,7 +17,7 @@ from strata.lookup import expansion_repository, repository
 from strata.lookup.budget_schemas import BudgetedResult
 from strata.lookup.budget_view import BudgetView, Frame, Plain
 from strata.lookup.candidates import passage_of
-from strata.lookup.expansion_repository import DocumentRow
+from strata.lookup.expansion_repository import SEPARATOR, DocumentRow
 from strata.lookup.gather import Gathered, Gatherer, languages_of
 from strata.lookup.relevance import Verdict
 from strata.lookup.request import Plan
@@ -67,12 +68,13 @@ class Expansion:
         in_rows = [place for place in dict.fromkeys(places) if place is not None]
         with telemetry.stage("relations"):
             hops = await self._hops(in_rows[0]) if in_rows and self._plan.follows_relations else []
-            copies = [_document_of(copy) for candidate in package.kept for copy in _same_text(candidate, package)]
-            documents = await self._documents([*in_rows, *(place for place in copies if place)], hops)
+            copies = _copies(package)
+            of_copies = (_document_of(copy) for found in copies for copy in found)
+            documents = await self._documents([*in_rows, *(place for place in of_copies if place)], hops)
         with telemetry.stage("expansion"):
             rows = [
-                _row(candidate, rank, place if place in documents else None, package, documents)
-                for rank, (candidate, place) in enumerate(zip(package.kept, places, strict=True), 1)
+                _row(candidate, rank, place, found, documents)
+                for rank, (candidate, place, found) in enumerate(zip(package.kept, places, copies, strict=True), 1)
             ]
             schedule = Schedule(
                 rows,
@@ -135,35 +137,10 @@ class Expansion:
         allowed = {
             context: await self._allowed(context) for context in {row.context_id for row in rows if row.superseding}
         }
-        scores = self._scores(rows)
-        return {
-            Place(row.context_id, row.serial): self._document(row, scores, allowed.get(row.context_id)) for row in rows
-        }
+        return {Place(row.context_id, row.serial): self._document(row, allowed.get(row.context_id)) for row in rows}
 
-    def _scores(self, rows: Sequence[DocumentRow]) -> dict[tuple[UUID, int], float]:
-        """Return what every passage of the documents scores by words, by context and passage id."""
-        scores: dict[tuple[UUID, int], float] = {}
-        for context in {row.context_id for row in rows}:
-            ids = [
-                row.serial << SERIAL_BITS | ordinal
-                for row in rows
-                if row.context_id == context
-                for ordinal in row.ordinals
-            ]
-            found = self._gatherer.word_scores(context, ids)
-            scores.update(((context, passage), score) for passage, score in zip(ids, found, strict=True))
-        return scores
-
-    def _document(
-        self, row: DocumentRow, scores: Mapping[tuple[UUID, int], float], allowed: frozenset[int] | None
-    ) -> Document:
-        place = Place(row.context_id, row.serial)
-        passages = [
-            Passage(ordinal, section, start, end, scores[row.context_id, row.serial << SERIAL_BITS | ordinal])
-            for ordinal, section, start, end in zip(
-                row.ordinals, row.passage_sections, row.starts, row.ends, strict=True
-            )
-        ]
+    def _document(self, row: DocumentRow, allowed: frozenset[int] | None) -> Document:
+        ids = [row.serial << SERIAL_BITS | ordinal for ordinal in row.ordinals]
         windows = [(0, row.content)] if row.content is not None else list(zip(row.starts, row.texts or (), strict=True))
         declared: dict[str, list[str]] = {}
         for predicate, target in row.declared:
@@ -174,17 +151,15 @@ class Expansion:
             if allowed is None or serial in allowed
         ]
         return Document(
-            key=_key(place),
+            key=_key(Place(row.context_id, row.serial)),
             source=row.path,
             pin=pin_of(row.path, row.revision),
             revision=row.revision,
             title=row.title,
             size=row.text_bytes,
-            sections=[
-                Section(at, level, heading, anchor, tuple(crumb), start, end)
-                for at, level, heading, anchor, crumb, start, end in row.sections
-            ],
-            passages=passages,
+            passages=list(map(Passage, row.ordinals, row.passage_sections, row.starts, row.ends)),
+            read_sections=partial(_sections, row),
+            read_scores=partial(self._gatherer.word_scores, row.context_id, ids),
             windows=windows,
             context=row.context_id.hex,
             relations=[Declared(predicate, tuple(targets)) for predicate, targets in declared.items()],
@@ -202,6 +177,21 @@ class Expansion:
             return sum(weights.get(term, 0.0) for term in sorted(present))
 
         return worth
+
+
+def _sections(row: DocumentRow) -> Iterator[Section]:
+    """Yield the sections of a document as it was read."""
+    for ordinal, level, heading, anchor, breadcrumb, start, end in zip(
+        row.section_ordinals,
+        row.levels,
+        row.headings,
+        row.anchors,
+        row.breadcrumbs,
+        row.section_starts,
+        row.section_ends,
+        strict=True,
+    ):
+        yield Section(ordinal, level, heading, anchor, tuple(breadcrumb.split(SEPARATOR)), start, end)
 
 
 def _spent(schedule: Schedule, view: BudgetView, limit: int) -> Expanded:
@@ -235,31 +225,36 @@ def _key(place: Place) -> str:
 
 
 def _row(
-    candidate: Candidate, rank: int, place: Place | None, package: Package, documents: Mapping[Place, Document]
+    candidate: Candidate,
+    rank: int,
+    place: Place | None,
+    copies: Sequence[Candidate],
+    documents: Mapping[Place, Document],
 ) -> Row:
     """Return a candidate as a row; a superseded copy of its text is not named, as its place could not say so."""
-    copies = [
-        copy
-        for copy in _same_text(candidate, package)
+    also = {
+        _pin(copy)
+        for copy in copies
         if (at := _document_of(copy)) is not None and at in documents and documents[at].superseded_by is None
-    ]
-    also = tuple(sorted({_pin(copy) for copy in copies}))
-    if place is None:
-        return Row(rank, text=candidate.text or "", also_at=also)
-    return Row(rank, _key(place), passage_of(candidate)[1] & ORDINALS, candidate.anchor, also_at=also)
+    }
+    if place is None or place not in documents:
+        return Row(rank, text=candidate.text or "", also_at=tuple(sorted(also)))
+    ordinal = passage_of(candidate)[1] & ORDINALS
+    return Row(rank, _key(place), ordinal, candidate.anchor, also_at=tuple(sorted(also)))
 
 
-def _same_text(candidate: Candidate, package: Package) -> list[Candidate]:
-    """Return the candidates of the same context that were left out because this one says the same, to the letter."""
-    text = (candidate.text or "").strip()
+def _copies(package: Package) -> list[list[Candidate]]:
+    """Return for each kept candidate those of its context that were left out as the same text, to the letter."""
+    near = [item for item in package.omitted if item.reason is Reason.NEAR_DUPLICATE and item.candidate.citation]
     return [
-        item.candidate
-        for item in package.omitted
-        if item.reason is Reason.NEAR_DUPLICATE
-        and item.duplicate_of == candidate.source_key
-        and item.candidate.scope == candidate.scope
-        and item.candidate.citation is not None
-        and (item.candidate.text or "").strip() == text
+        [
+            item.candidate
+            for item in near
+            if item.duplicate_of == kept.source_key
+            and item.candidate.scope == kept.scope
+            and (item.candidate.text or "").strip() == (kept.text or "").strip()
+        ]
+        for kept in package.kept
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from msgspec import Struct
@@ -13,6 +13,9 @@ from strata.platform.database import Connection
 WHOLE_BYTES = 256 * 1024
 """Of a larger document only the passages asked for are read, not all of its text."""
 
+SEPARATOR = "\x1f"
+"""Joins a breadcrumb; normalised text holds no such character."""
+
 MAX_SECTIONS = 400
 MAX_DECLARED = 40
 MAX_SUPERSEDING = 20
@@ -21,9 +24,10 @@ MAX_SUPERSEDING = 20
 class DocumentRow(Struct, frozen=True):
     """A live document with what of it may be printed.
 
-    ``content`` is None beyond :data:`WHOLE_BYTES`: then ``texts`` are those of the passages. Arrays of
-    passages are parallel. ``declared`` are (predicate, target as written), in order; ``superseding`` are the
-    serials of what stands in its place, by path, None for what is not there.
+    ``content`` is None beyond :data:`WHOLE_BYTES`: then ``texts`` are those of the passages. The arrays of passages
+    are parallel, and those of sections, each of whose breadcrumbs is joined by :data:`SEPARATOR`. ``declared`` are
+    (predicate, target as written), in order; ``superseding`` are the serials of what stands in its place, by path,
+    None for what is not there.
     """
 
     context_id: UUID
@@ -38,7 +42,13 @@ class DocumentRow(Struct, frozen=True):
     ends: list[int]
     passage_sections: list[int]
     texts: list[bytes] | None
-    sections: list[Any]
+    section_ordinals: list[int]
+    levels: list[int]
+    headings: list[str]
+    anchors: list[str | None]
+    breadcrumbs: list[str]
+    section_starts: list[int]
+    section_ends: list[int]
     declared: list[list[str]]
     superseding: list[int | None]
     superseding_paths: list[str]
@@ -134,12 +144,7 @@ async def documents(
           CASE WHEN w.text_bytes <= $5 THEN c.content END,
           p.ordinals, p.starts, p.ends, p.sections,
           CASE WHEN w.text_bytes > $5 THEN p.texts END,
-          ARRAY(
-            SELECT jsonb_build_array(ordinal, level, heading, anchor, breadcrumb, start_byte, end_byte) FROM section
-            WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = w.source_id
-              AND (w.text_bytes <= $5 OR ordinal < $6 OR ordinal = ANY (p.sections))
-            ORDER BY ordinal
-          ),
+          x.*,
           ARRAY(
             SELECT ARRAY[predicate, written] FROM document_relation
             WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = w.source_id AND predicate <> ''
@@ -161,6 +166,15 @@ async def documents(
           WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = w.source_id
             AND (w.text_bytes <= $5 OR passage_id = ANY ($4::bigint[]) OR passage_id = w.serial << 20)
         ) p
+        CROSS JOIN LATERAL (
+          SELECT coalesce(array_agg(ordinal ORDER BY ordinal), '{}'), coalesce(array_agg(level ORDER BY ordinal), '{}'),
+            coalesce(array_agg(heading ORDER BY ordinal), '{}'), coalesce(array_agg(anchor ORDER BY ordinal), '{}'),
+            coalesce(array_agg(array_to_string(breadcrumb, E'\\x1f') ORDER BY ordinal), '{}'),
+            coalesce(array_agg(start_byte ORDER BY ordinal), '{}'), coalesce(array_agg(end_byte ORDER BY ordinal), '{}')
+          FROM section
+          WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = w.source_id
+            AND (w.text_bytes <= $5 OR ordinal < $6 OR ordinal = ANY (p.sections))
+        ) x
         ORDER BY w.n
         """,
         tenant,
