@@ -74,7 +74,7 @@ class Case:
         return view.result(steps, first)
 
     @staticmethod
-    def _worth(text: str) -> float:
+    def _worth(text: str, _language: str | None) -> float:
         return float(len({"pump", "tide", "保存"} & set(text.split())))
 
     def _verdict(self) -> Verdict:

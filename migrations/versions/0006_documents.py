@@ -117,6 +117,10 @@ def upgrade() -> None:
     op.execute(
         "CREATE INDEX source_revision_archived_idx ON source_revision (tenant_id, context_id, path) WHERE is_archived"
     )
+    op.execute(
+        "CREATE INDEX source_revision_archived_id_idx ON source_revision (tenant_id, context_id, source_id) "
+        "WHERE is_archived"
+    )
     op.execute(TARGET)
     op.execute(NAMES)
     for table in TABLES:

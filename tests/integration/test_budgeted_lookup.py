@@ -495,3 +495,26 @@ async def test_a_copy_is_not_counted_as_left_out(services):
     )
     result = await budgeted(services, "How long are logs of the walrus kept?")
     assert result.omitted.total == 0
+
+
+async def test_no_statement_of_the_expansion_walks_a_context(settings, database):
+    counted = Statements(settings.database_url, settings)
+    services = compose(settings, counted)
+    try:
+        text = "---\nrel-depends-on: d{0}.md, d{1}.md\nrel-supersedes: d{2}.md\n---\n# D\n\nThe walrus of {3} sings.\n"
+        await put(services, *(doc(f"d{n}.md", text.format(n + 1, n + 2, n + 3, n)) for n in range(1_000)))
+        async with counted.owner() as connection:
+            await connection.execute("ANALYZE")
+        await budgeted(services, "Where does the walrus of 500 sing?")
+        counted.log = []
+        await budgeted(services, "Where does the walrus of 500 sing?")
+        asked = [call for call in counted.log if "relation_target" in call[1]]
+        counted.log = None
+        assert len(asked) == 2
+        async with counted.work(DEFAULT_TENANT) as connection:
+            for _, query, arguments in asked:
+                (row,) = await connection.fetch(f"EXPLAIN (FORMAT JSON) {query}", *arguments)
+                assert "Seq Scan" not in msgspec.json.encode(row[0]).decode()
+    finally:
+        await services.close()
+        await counted.close()

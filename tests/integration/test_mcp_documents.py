@@ -5,7 +5,7 @@ import json
 import jsonschema_rs
 import pytest
 
-from mcp_support import application, call, compact, connected, failure, in_one_task, last_row, post, text_of
+from mcp_support import application, compact, connected, failure, in_one_task, last_row, text_of
 from scenario_support import doc, prose, put
 from strata.mcp.cap import RESULT_TOKENS, tokens
 from strata.platform.ids import DEFAULT_TENANT
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.database
 
 
 @pytest.fixture
-async def http(settings, services):
+async def client(settings, services):
     parts = "".join(f"## Part {n}\n\n{prose(f'part{n}', 30)}\n\n" for n in range(60))
     await put(
         services,
@@ -23,13 +23,7 @@ async def http(settings, services):
         doc("big.md", f"# Big\n\n{parts}"),
         context="h",
     )
-    async with application(settings, services) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def client(http):
-    async with in_one_task(connected(http)) as opened:
+    async with application(settings, services) as http, in_one_task(connected(http)) as opened:
         yield opened
 
 
@@ -81,9 +75,9 @@ async def test_a_result_has_both_forms_obeys_its_schema_and_leaves_its_row(clien
     assert row["evidence_count"] == 1
 
 
-async def test_what_a_budgeted_lookup_leaves_out_is_fetched_by_its_next_call(client, http):
+async def test_what_a_budgeted_lookup_leaves_out_is_fetched_by_its_next_call(client):
     asked = {"query": "What does part17 entry 9 state?", "context": "h", "budget": 300}
-    found = (await post(http, call(asked))).json()["result"]["structuredContent"]
+    found = (await client.call_tool("lookup", asked)).structured_content
     left = found["omitted"]["next"]
     assert left["tool"] == "fetch"
     result = await client.call_tool(left["tool"], left["arguments"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strata.text.forms import MAX_TOKEN_CHARS
 from strata.text.languages import detect_language, resolve_language, stem
 from strata.text.scripts import fold
-from strata.text.spans import Coverage, find_spans
+from strata.text.spans import Coverage, find_spans, find_terms
 from strata.text.tokenise import MAX_QUERY_TERMS, analyse, analyse_query, with_heading
 
 any_text = st.text(alphabet=st.characters(), max_size=80) | st.text(
@@ -187,6 +187,12 @@ def test_spans_are_ordered_inside_the_text_and_found_for_every_term(text, langua
     assert spans == sorted(spans)
     assert all(0 <= span.start <= span.end <= len(text) for span in spans)
     assert {span.term for span in spans} == terms
+
+
+@given(any_text, any_text, st.sampled_from(["en", "fr", "de", "ja", "ru"]))
+def test_the_terms_of_a_text_are_those_that_have_a_span(text, query, language):
+    terms = {term.token for term in analyse_query(f"{query} {text[:20]}", [language])}
+    assert find_terms(text, terms, [language]) == {span.term for span in find_spans(text, terms, [language])}
 
 
 @given(any_text)

@@ -18,8 +18,8 @@ STRETCH_WEIGHT = 400
 """What a passage is shown by at a time, in Latin letters: a paragraph, or some sentences of a long one."""
 
 Direction = Literal["outgoing", "incoming"]
-Worth = Callable[[str], float]
-"""How much of the question a text says, 0 or more."""
+Worth = Callable[[str, str | None], float]
+"""How much of the question a text says, 0 or more; its language is None where that is not known."""
 
 
 class Passage(NamedTuple):
@@ -69,6 +69,7 @@ class Document:
         read_scores: Callable[[], Sequence[float]],
         windows: Sequence[tuple[int, bytes]],
         context: str = "",
+        language: str | None = None,
         relations: Sequence[Declared] = (),
         superseded_by: Sequence[str] | None = None,
     ) -> None:
@@ -79,6 +80,7 @@ class Document:
         self.title = title
         self.size = size
         self.context = context
+        self.language = language
         self.relations = tuple(relations)
         self.superseded_by = None if superseded_by is None else tuple(superseded_by)
         self._read_sections = read_sections
@@ -202,7 +204,7 @@ class Document:
         for start, end in cuts:
             first = at_byte + utf8_bytes(text[at:start])
             at, at_byte = end, first + utf8_bytes(text[start:end])
-            parts.append(Stretch(passage.start + first, passage.start + at_byte, worth(text[start:end])))
+            parts.append(Stretch(passage.start + first, passage.start + at_byte, worth(text[start:end], self.language)))
         return parts
 
 

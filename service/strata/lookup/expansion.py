@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
-from strata.evidence.documents import Declared, Document, Passage
+from strata.evidence.documents import Declared, Document, Passage, Worth
 from strata.evidence.expansion import Display, Hop, Row, Schedule, Shown, longest, preference
 from strata.evidence.model import Candidate, Package, Reason
 from strata.lookup import expansion_repository, repository
@@ -25,7 +25,7 @@ from strata.platform import telemetry
 from strata.platform.ids import ORDINALS, SERIAL_BITS
 from strata.sources.paths import pin_of
 from strata.text.document import Section
-from strata.text.spans import find_spans
+from strata.text.spans import find_terms
 from strata.traces.schemas import ExpansionTrace, ShownTrace
 
 FOLLOWED = 8
@@ -162,18 +162,19 @@ class Expansion:
             read_scores=partial(self._gatherer.word_scores, row.context_id, ids),
             windows=windows,
             context=row.context_id.hex,
+            language=row.language,
             relations=[Declared(predicate, tuple(targets)) for predicate, targets in declared.items()],
             superseded_by=named if row.superseding else None,
         )
 
-    def _worth(self, in_rows: Sequence[Place]) -> Callable[[str], float]:
+    def _worth(self, in_rows: Sequence[Place]) -> Worth:
         """Return how much of the question a text says: the idf of its terms, each once."""
         tokens = [term.token for term in self._gathered.terms]
         weights = self._gatherer.term_weights(in_rows[0].context) if in_rows else {}
         languages = languages_of(self._gathered.contexts)
 
-        def worth(text: str) -> float:
-            present = {term for _, _, term in find_spans(text, tokens, languages)}
+        def worth(text: str, language: str | None) -> float:
+            present = find_terms(text, tokens, [language] if language else languages)
             return sum(weights.get(term, 0.0) for term in sorted(present))
 
         return worth

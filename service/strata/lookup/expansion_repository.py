@@ -1,4 +1,7 @@
-"""SQL of the expansion: what the first document is related to, and the documents that may be printed."""
+"""SQL of the expansion: what the first document is related to, and the documents that may be printed.
+
+``OFFSET 0`` keeps the planner to one probe of an index for each: it cannot know how few a function leads to.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ class DocumentRow(Struct, frozen=True):
     path: str
     title: str
     revision: int
+    language: str | None
     text_bytes: int
     content: bytes | None
     ordinals: list[int]
@@ -75,8 +79,10 @@ async def related(connection: Connection, tenant: UUID, context: UUID, serial: i
           FROM source s
           JOIN document_relation r ON r.tenant_id = $1 AND r.context_id = $2 AND r.source_id = s.source_id
             AND r.predicate <> ''
-          JOIN source t ON t.tenant_id = $1 AND t.context_id = $2
-            AND t.source_id = relation_target($1, $2, r.form, r.target, s.path)
+          CROSS JOIN LATERAL (SELECT relation_target($1, $2, r.form, r.target, s.path) AS id OFFSET 0) AS f
+          CROSS JOIN LATERAL (
+            SELECT serial FROM source WHERE tenant_id = $1 AND context_id = $2 AND source_id = f.id OFFSET 0
+          ) AS t
           WHERE s.tenant_id = $1 AND s.context_id = $2 AND s.serial = $3
           UNION ALL
           (SELECT r.predicate, 'incoming', t.serial, NULL, r.ordinal, t.path
@@ -84,7 +90,10 @@ async def related(connection: Connection, tenant: UUID, context: UUID, serial: i
           CROSS JOIN LATERAL (SELECT relation_names(s.path) AS names OFFSET 0) AS called
           JOIN document_relation r ON r.tenant_id = $1 AND r.context_id = $2 AND r.predicate = 'supersedes'
             AND r.target = ANY (called.names)
-          JOIN source t ON t.tenant_id = $1 AND t.context_id = $2 AND t.source_id = r.source_id
+          CROSS JOIN LATERAL (
+            SELECT serial, path FROM source
+            WHERE tenant_id = $1 AND context_id = $2 AND source_id = r.source_id OFFSET 0
+          ) AS t
           WHERE s.tenant_id = $1 AND s.context_id = $2 AND s.serial = $3 AND r.source_id <> s.source_id
             AND (r.form <> 'name' AND r.target = s.path
               OR relation_target($1, $2, r.form, r.target, t.path) = s.source_id)
@@ -114,17 +123,22 @@ async def documents(
     rows = await connection.fetch(
         """
         WITH wanted AS MATERIALIZED (
-          SELECT w.n, w.context_id, s.serial, s.source_id, s.path, s.title, s.revision, s.text_bytes
+          SELECT w.n, w.context_id, s.serial, s.source_id, s.path, s.title, s.revision, s.language, s.text_bytes
           FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS w (context_id, serial, n)
-          JOIN source s ON s.tenant_id = $1 AND s.context_id = w.context_id AND s.serial = w.serial
+          CROSS JOIN LATERAL (
+            SELECT * FROM source WHERE tenant_id = $1 AND context_id = w.context_id AND serial = w.serial OFFSET 0
+          ) AS s
         ), superseding AS MATERIALIZED (
           SELECT w.n, t.serial,
             coalesce(t.path, CASE r.form WHEN 'name' THEN r.written ELSE r.target END) COLLATE "C" AS path
           FROM wanted w
           JOIN document_relation r ON r.tenant_id = $1 AND r.context_id = w.context_id
             AND r.source_id = w.source_id AND r.predicate = 'superseded-by'
-          LEFT JOIN source t ON t.tenant_id = $1 AND t.context_id = w.context_id
-            AND t.source_id = relation_target($1, w.context_id, r.form, r.target, w.path)
+          CROSS JOIN LATERAL (SELECT relation_target($1, w.context_id, r.form, r.target, w.path) AS id OFFSET 0) AS f
+          LEFT JOIN LATERAL (
+            SELECT serial, path FROM source
+            WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = f.id OFFSET 0
+          ) AS t ON true
           UNION
           SELECT w.n, f.serial, f.path
           FROM wanted w
@@ -132,7 +146,10 @@ async def documents(
           CROSS JOIN LATERAL (
             SELECT t.serial, t.path
             FROM document_relation r
-            JOIN source t ON t.tenant_id = $1 AND t.context_id = w.context_id AND t.source_id = r.source_id
+            CROSS JOIN LATERAL (
+              SELECT serial, path FROM source
+              WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = r.source_id OFFSET 0
+            ) AS t
             WHERE r.tenant_id = $1 AND r.context_id = w.context_id AND r.predicate = 'supersedes'
               AND r.target = ANY (called.names) AND r.source_id <> w.source_id
               AND (r.form <> 'name' AND r.target = w.path
@@ -140,7 +157,7 @@ async def documents(
             ORDER BY t.path COLLATE "C" LIMIT $8
           ) AS f
         )
-        SELECT w.context_id, w.serial, w.path, w.title, w.revision, w.text_bytes,
+        SELECT w.context_id, w.serial, w.path, w.title, w.revision, w.language, w.text_bytes,
           CASE WHEN w.text_bytes <= $5 THEN c.content END,
           p.ordinals, p.starts, p.ends, p.sections,
           CASE WHEN w.text_bytes > $5 THEN p.texts END,
@@ -153,7 +170,10 @@ async def documents(
           ARRAY(SELECT serial FROM superseding WHERE n = w.n ORDER BY path COLLATE "C", serial),
           ARRAY(SELECT path FROM superseding WHERE n = w.n ORDER BY path COLLATE "C", serial)
         FROM wanted w
-        JOIN source_content c ON c.tenant_id = $1 AND c.context_id = w.context_id AND c.source_id = w.source_id
+        CROSS JOIN LATERAL (
+          SELECT content FROM source_content
+          WHERE tenant_id = $1 AND context_id = w.context_id AND source_id = w.source_id OFFSET 0
+        ) AS c
         CROSS JOIN LATERAL (
           SELECT coalesce(array_agg(passage_id & 1048575 ORDER BY passage_id), '{}') AS ordinals,
             coalesce(array_agg(start_byte ORDER BY passage_id), '{}') AS starts,

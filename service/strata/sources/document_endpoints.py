@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from litestar import Controller, Response, get
@@ -21,14 +22,14 @@ from strata.sources.document_schemas import (
     Mode,
 )
 from strata.sources.document_view import fetched_markdown
+from strata.sources.parameters import MAX_OFFSET, MAX_PREDICATES, Cursor
 from strata.sources.relation_schemas import MAX_RELATIONS, Direction, Kind
 from strata.sources.service import SourceService
 
-MAX_PREDICATES = 20
-MAX_OFFSET = 2**31 - 1
 _MARKDOWN = "text/markdown"
 
-Form = Literal["json", "markdown"]
+Form = Annotated[Literal["json", "markdown"], QueryParameter(name="format", description="JSON, or Markdown to read.")]
+T = TypeVar("T", Fetched, Explored)
 
 _FETCHED: dict[str, Any] = {
     "kind": "text",
@@ -121,7 +122,7 @@ class DocumentController(Controller):
             int | None,
             QueryParameter(name="startByte", ge=0, le=MAX_OFFSET, description="Go on from this byte of the text."),
         ] = None,
-        format_: Annotated[Form, QueryParameter(name="format", description="JSON, or Markdown to read.")] = "json",
+        format_: Form = "json",
     ) -> Response[Fetched]:
         """Return a section, the whole text, or the outline of a document; `source` is a path, an id or a pin.
 
@@ -138,9 +139,7 @@ class DocumentController(Controller):
             max_tokens=max_tokens,
             start_byte=start_byte,
         )
-        if format_ == "markdown":
-            return _markdown(fetched_markdown(fetched))
-        return Response(fetched)
+        return _answer(fetched, format_, fetched_markdown)
 
     @get(
         "/explore/{source:path}",
@@ -168,8 +167,8 @@ class DocumentController(Controller):
         limit: Annotated[
             int | None, QueryParameter(ge=1, le=MAX_RELATIONS, description="Relations a page. Default 20.")
         ] = None,
-        cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
-        format_: Annotated[Form, QueryParameter(name="format", description="JSON, or Markdown to read.")] = "json",
+        cursor: Cursor = None,
+        format_: Form = "json",
     ) -> Response[Explored]:
         """Return a card: outline, opening, relations and links both ways, and its folder; not the text.
 
@@ -185,10 +184,8 @@ class DocumentController(Controller):
             limit=limit,
             cursor=cursor,
         )
-        if format_ == "markdown":
-            return _markdown(explored_markdown(explored))
-        return Response(explored)
+        return _answer(explored, format_, explored_markdown)
 
 
-def _markdown(text: str) -> Response[Any]:
-    return Response(text, media_type=_MARKDOWN)
+def _answer(value: T, form: str, as_markdown: Callable[[T], str]) -> Response[Any]:
+    return Response(as_markdown(value), media_type=_MARKDOWN) if form == "markdown" else Response(value)

@@ -15,6 +15,7 @@ from strata.errors import CONTEXT_NOT_FOUND, SOURCE_ARCHIVED, SOURCE_NOT_FOUND, 
 from strata.platform.openapi import documented
 from strata.platform.problems import JSON_BODY_STATE, read_body
 from strata.sources.model import DocumentInput
+from strata.sources.parameters import MAX_OFFSET, Cursor
 from strata.sources.schemas import (
     MAX_PAGE,
     Deletion,
@@ -28,7 +29,6 @@ from strata.sources.schemas import (
 from strata.sources.service import SourceService
 from strata.sources.uploads import read_uploads
 
-MAX_OFFSET = 2**31 - 1
 _DOCUMENT = {
     "path": "hr/leave.md",
     "content": "# Leave\n\n## Vacation\n\nEveryone has 30 days of vacation a year.\n",
@@ -181,7 +181,7 @@ class SourceController(Controller):
         prefix: Annotated[str, QueryParameter(description="Only paths that begin so.")] = "",
         category: Annotated[str | None, QueryParameter(description="Only sources of this category.")] = None,
         limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="Sources a page.")] = 100,
-        cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
+        cursor: Cursor = None,
         archived: Annotated[bool, QueryParameter(description="Archived sources instead.")] = False,
     ) -> SourceItems:
         """Return one page of sources, by path; of archived ones each is shown at its last revision."""

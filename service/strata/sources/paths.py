@@ -10,7 +10,7 @@ from strata.text.normalise import add_changes, normalise_text
 MAX_PATH_BYTES = 1024
 MAX_REVISION = 2**63 - 1
 MAX_REVISION_DIGITS = 18
-"""As many as every number has that is no larger than the largest there can be."""
+"""Any number of so many digits is below the largest there can be."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BREAKS = re.compile(r"\s+")

@@ -11,6 +11,7 @@ from litestar.params import FromPath, QueryParameter
 
 from strata.errors import CONTEXT_NOT_FOUND, SOURCE_ARCHIVED, SOURCE_NOT_FOUND
 from strata.platform.openapi import documented
+from strata.sources.parameters import MAX_PREDICATES, Cursor
 from strata.sources.relation_schemas import (
     DEFAULT_RELATIONS,
     MAX_RELATIONS,
@@ -21,7 +22,8 @@ from strata.sources.relation_schemas import (
 )
 from strata.sources.service import SourceService
 
-MAX_PREDICATES = 20
+_Kind = Annotated[Kind, QueryParameter(description="What is declared, links in the text, or all.")]
+_Limit = Annotated[int, QueryParameter(ge=1, le=MAX_RELATIONS, description="Relations a page.")]
 
 _RELATION: dict[str, Any] = {
     "direction": "OUTGOING",
@@ -75,14 +77,12 @@ class RelationController(Controller):
         sources: NamedDependency[SourceService],
         tenant: NamedDependency[UUID],
         direction: Annotated[Direction, QueryParameter(description="From the source, to it, or both.")] = "both",
-        kind: Annotated[Kind, QueryParameter(description="What is declared, links in the text, or all.")] = "declared",
+        kind: _Kind = "declared",
         predicate: Annotated[
             list[str] | None, QueryParameter(max_items=MAX_PREDICATES, description="Only these; repeatable.")
         ] = None,
-        limit: Annotated[int, QueryParameter(ge=1, le=MAX_RELATIONS, description="Relations a page.")] = (
-            DEFAULT_RELATIONS
-        ),
-        cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
+        limit: _Limit = DEFAULT_RELATIONS,
+        cursor: Cursor = None,
     ) -> RelationPage:
         """Return one page: outgoing relations in the order of the document, then incoming ones by path.
 
@@ -114,11 +114,9 @@ class RelationController(Controller):
         state_: Annotated[
             State | None, QueryParameter(name="state", description="Only of this state, such as `DANGLING`.")
         ] = None,
-        kind: Annotated[Kind, QueryParameter(description="What is declared, links in the text, or all.")] = "declared",
-        limit: Annotated[int, QueryParameter(ge=1, le=MAX_RELATIONS, description="Relations a page.")] = (
-            DEFAULT_RELATIONS
-        ),
-        cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
+        kind: _Kind = "declared",
+        limit: _Limit = DEFAULT_RELATIONS,
+        cursor: Cursor = None,
     ) -> RelationPage:
         """Return one page of relations by path of the document that has them, each in its order."""
         return await sources.relations.all(tenant, context, state=state_, kind=kind, limit=limit, cursor=cursor)

@@ -11,6 +11,7 @@ from litestar.params import FromPath, QueryParameter
 
 from strata.errors import CONTEXT_NOT_FOUND, SOURCE_ARCHIVED, SOURCE_NOT_FOUND
 from strata.platform.openapi import documented
+from strata.sources.parameters import Cursor
 from strata.sources.schemas import MAX_PAGE, Archival, RevisionPage
 from strata.sources.service import SourceService
 
@@ -62,7 +63,7 @@ class RevisionController(Controller):
         sources: NamedDependency[SourceService],
         tenant: NamedDependency[UUID],
         limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="Revisions a page.")] = 100,
-        cursor: Annotated[str | None, QueryParameter(description="`nextCursor` of the page before.")] = None,
+        cursor: Cursor = None,
     ) -> RevisionPage:
         """Return one page of the revisions of a source, newest first, the current one included.
 

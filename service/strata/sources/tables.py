@@ -200,6 +200,13 @@ class SourceRevision(SQLModel, table=True):
             "path",
             postgresql_where=column("is_archived"),
         ),
+        Index(
+            "source_revision_archived_id_idx",
+            "tenant_id",
+            "context_id",
+            "source_id",
+            postgresql_where=column("is_archived"),
+        ),
         context_foreign_key(),
     )
 

@@ -36,13 +36,31 @@ def find_spans(text: str, terms: Collection[str], languages: Sequence[str] = ())
     if not wanted:
         return []
     plain = normalise(text)
-    codes = list(dict.fromkeys(code for code in map(resolve_language, languages) if code))
-    codes = codes or [detect_language(text) or DEFAULT_LANGUAGE]
-    found = sorted(set(_spans(plain, wanted, codes)))
+    found = sorted(set(_spans(plain, wanted, _codes(text, languages))))
     if not found or plain == text:
         return found
     place = _places(text)
     return [Span(place(start), place(end), term) for start, end, term in found]
+
+
+def find_terms(text: str, terms: Collection[str], languages: Sequence[str] = ()) -> frozenset[str]:
+    """Return which analysed tokens occur in a text: those of :func:`find_spans`, several times as fast."""
+    wanted = frozenset(terms)
+    if not wanted:
+        return wanted
+    plain = normalise(text)
+    found: set[str] = set()
+    for language in dict.fromkeys(map(latin_language, _codes(text, languages))):
+        known = _pieces(language)
+        found.update(*(known[piece] & wanted for piece in set(plain.split())))
+    runs = [token for token in wanted if is_run(token)]
+    return frozenset(found).union(span.term for span in _run_spans(plain, runs)) if runs else frozenset(found)
+
+
+def _codes(text: str, languages: Sequence[str]) -> list[str]:
+    """Return the languages that are known; that of the text itself where none is."""
+    codes = list(dict.fromkeys(code for code in map(resolve_language, languages) if code))
+    return codes or [detect_language(text) or DEFAULT_LANGUAGE]
 
 
 def _spans(plain: str, wanted: frozenset[str], languages: Sequence[str]) -> Iterator[Span]:
