@@ -45,6 +45,7 @@ def check(case, result, limit):
             assert case.texts[pin_of(block.at)][start:end].decode() == block.text
     if result.omitted.total and any(block.kind != "note" for block in result.blocks):
         assert result.omitted.items
+    assert all(item.tokens > 0 for item in result.omitted.items)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -129,6 +129,7 @@ class Schedule:
         self._worth = worth
         self._printed: dict[tuple[str, str], tuple[str, int]] = {}
         self._done: set[tuple[str, int]] = set()
+        self._noted: set[tuple[tuple[str, int], int | None]] = set()
         self._seen: list[str] = []
 
     def steps(self) -> Iterator[Step]:
@@ -236,11 +237,14 @@ class Schedule:
             is_named = first != at and document.superseded_by is None
             section = document.section_of(passage.start, passage.end)
             place = document.place(section) if is_named else ""
-            if row is not None or at not in self._done:
+            is_news = at not in self._done or (row is not None and (at, row) not in self._noted)
+            self._noted.add((at, row))
+            if is_news:
                 yield Step(Kind.ALSO, first[0], row=row, hop=hop, stretch=_whole(known), place=place, copy=at)
             self._done.add(at)
             return
         self._done.add(at)
+        self._noted.add((at, row))
         if document.key not in self._seen:
             self._seen.append(document.key)
         for stretch in document.stretches(passage, self._worth):

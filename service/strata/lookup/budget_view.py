@@ -297,6 +297,7 @@ class BudgetView:
         """
         printed = {unit.key: unit for unit in display.units if unit.row is None}
         copies, seen = display.copies, ranks_of(display.units)
+        touched = {*printed, *(key for key, _ in copies)}
         in_rows = {row.document for row in self._schedule.rows.values()}
         unseen: list[_Part] = []
         rests: list[_Part] = []
@@ -317,11 +318,12 @@ class BudgetView:
             elif rank is None and document.key in in_rows:
                 # The row of it tells what is left.
                 continue
-            # Of what is not printed at all everything is left.
-            elif document.key not in printed:
+            # Of a result whose document is not printed at all everything is left.
+            elif rank is not None and rank not in seen and document.key not in touched:
                 unseen.append(part)
             elif left(part):
-                (rests if rank is None or rank in seen else unseen).append(part)
+                is_seen = document.key in printed if rank is None else rank in seen
+                (rests if is_seen else unseen).append(part)
         parts = unseen + rests
         return len(parts), [replace(part.item, tokens=tokens_of_quarters(left(part))) for part in parts[:OMITTED]]
 
