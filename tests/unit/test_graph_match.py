@@ -13,7 +13,6 @@ from strata.graph.match import (
     label_names,
     query,
     recall,
-    top_concepts,
 )
 from strata.graph.model import Edge, EdgeRows, Graph
 from strata.graph.vocabulary import Namespace
@@ -128,12 +127,6 @@ def test_labels_are_listed_in_code_point_order():
     assert label_names(graph, prefix="s", after="zz") == (1, [])
 
 
-def test_top_concepts_count_live_associations_and_a_loop_once():
-    graph = build([("a", "likes", "a", 1.0, 1), ("b", "likes", "d", 1.0, 1), ("b", "likes", "a", 1.0, 0)])
-    assert top_concepts(graph) == (LabelCount("a", 1), LabelCount("b", 1), LabelCount("d", 1))
-    assert top_concepts(graph, 1) == (LabelCount("a", 1),)
-
-
 def test_functional_tendency_is_the_share_of_subjects_with_one_object():
     graph = build(
         [
@@ -151,7 +144,8 @@ def test_functional_tendency_is_the_share_of_subjects_with_one_object():
 def test_a_snapshot_tells_an_edge_by_its_names():
     graph = build([("a", "likes", "b", 3.0, 2)])
     assert graph.edge(0) == Edge(100, "a", "likes", "b", 1.5, 3.0, 2)
-    assert (graph.edge_count, graph.edge_id(0), graph.position(100), graph.position(5)) == (1, 100, 0, None)
+    assert graph.topology.ids.tolist() == [100]
+    assert (graph.edge_count, graph.position(100), graph.position(5)) == (1, 0, None)
     assert graph.find(Namespace.CONCEPT, "A!") == "a"
     assert graph.find(Namespace.LABEL, "loves") == "likes"
     assert graph.find(Namespace.LABEL, "A!") is None

@@ -193,13 +193,6 @@ def label_names(
     return len(fitting), fitting[first : None if limit is None else first + limit]
 
 
-def top_concepts(graph: Graph, limit: int = 10) -> tuple[LabelCount, ...]:
-    """List the concepts with most live associations; a self-loop counts once."""
-    at, is_live = graph.topology, graph.is_live
-    loose = is_live & (at.subjects != at.objects)
-    return _counted(graph.concepts, np.concatenate((at.subjects[is_live], at.objects[loose])), limit)
-
-
 def functional_tendency(graph: Graph, label: str) -> float:
     """Give the share of a label's subjects that it gives exactly one object, 0 where it has none.
 

@@ -138,10 +138,6 @@ class Graph:
         """How many edges there are, live or not."""
         return len(self.topology.ids)
 
-    def edge_id(self, position: int) -> int:
-        """Give an edge's database id."""
-        return int(self.topology.ids[position])
-
     def position(self, edge_id: int) -> int | None:
         """Find an edge by its database id."""
         place = int(np.searchsorted(self.topology.ids, edge_id))
