@@ -8,7 +8,7 @@ import re
 from uuid import UUID
 
 from strata.evidence.documents import Declared, Document, Passage
-from strata.evidence.expansion import Hop, Row, Schedule, longest
+from strata.evidence.expansion import Display, Hop, Row, Schedule, longest
 from strata.lookup.budget_view import BudgetView, Frame, Plain
 from strata.lookup.relevance import Verdict
 from strata.lookup.schemas import Completeness, EmptyReason, RelevanceLevel
@@ -71,7 +71,10 @@ class Case:
         frame = Frame(UUID(int=7), self.verdict, limit, self.contexts, self.coverage)
         view = BudgetView(frame, schedule, self.plain)
         steps, first = longest(schedule.steps(), 4 * limit, view.sizes())
-        return view.result(steps, first)
+        display = Display(self.documents)
+        for step in steps:
+            display.take(step)
+        return view.result(display, first)
 
     @staticmethod
     def _worth(text: str, _language: str | None) -> float:

@@ -128,17 +128,14 @@ class BudgetView:
 
         return size
 
-    def result(self, steps: Sequence[Step], first: Step | None) -> BudgetedResult:
-        """Return the result of the steps that fit, with as many omissions listed as fit beside them.
+    def result(self, display: Display, first: Step | None) -> BudgetedResult:
+        """Return the result that shows what fits, with as many omissions listed as fit beside it.
 
-        ``first`` is the first step of all: where none fits, the result says what it takes.
+        ``first`` is the first step of all: where nothing is shown, the result says what it takes.
         """
-        display = Display(self._documents)
-        for step in steps:
-            display.take(step)
         units = display.units
         total, left = self._left_out(display)
-        closing = self._closing(units, total, self._needed(first) if first and not steps else None)
+        closing = self._closing(units, total, self._needed(first) if first and not units else None)
         blocks = [*(made.block for unit in units for made in self._blocks(unit)), closing]
         for listed in range(len(left), -1, -1):
             made = self._framed(

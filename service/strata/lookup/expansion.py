@@ -198,10 +198,10 @@ def _sections(row: DocumentRow) -> Iterator[Section]:
 def _spent(schedule: Schedule, view: BudgetView, limit: int) -> Expanded:
     """Take what fits, and say what was taken; CPU work that grows with the limit."""
     steps, first = longest(schedule.steps(), 4 * limit, view.sizes())
-    result = view.result(steps, first)
     display = Display(schedule.documents)
     for step in steps:
         display.take(step)
+    result = view.result(display, first)
     trace = ExpansionTrace(
         limit=limit,
         used=result.budget.used,
