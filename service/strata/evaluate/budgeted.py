@@ -25,6 +25,7 @@ from strata.platform.ids import new_id
 from strata.sources.paths import pin_of
 from strata.sources.service import SourceService
 from strata.text.estimate import token_quarters, tokens_of_quarters
+from strata.text.paragraphs import collapse_spaces
 from strata.traces.schemas import Surface
 
 TEXTS, CEILING, ROWS, WHOLE = "plain top-k, texts alone", "lookup with maxTokens", "rows without the hop", "budget"
@@ -239,21 +240,19 @@ def holds(quotes: Sequence[Quote], texts: Iterable[tuple[str, str]]) -> bool:
     """Tell whether every quote stands in a text of its revision."""
     by_pin: dict[str, str] = {}
     for pin, text in texts:
-        by_pin[pin] = f"{by_pin.get(pin, '')}\n\n{_spaced(text)}"
-    return all(_spaced(item.quote) in by_pin.get(pin_of(item.source, item.revision), "") for item in quotes)
+        by_pin[pin] = f"{by_pin.get(pin, '')}\n\n{collapse_spaces(text)}"
+    return all(collapse_spaces(item.quote) in by_pin.get(pin_of(item.source, item.revision), "") for item in quotes)
 
 
 def _request(item: LinkedQuestion, context: str, way: str, budget: int) -> LookupRequest:
     request = LookupRequest(query=item.question, context=context, agent_id=AGENT)
-    match way:
-        case "plain top-k, texts alone":
-            return msgspec.structs.replace(request, top_k=DEPTH, content=True)
-        case "lookup with maxTokens":
-            return msgspec.structs.replace(request, top_k=DEPTH, budget=BudgetRequest(max_tokens=budget))
-        case "rows without the hop":
-            return msgspec.structs.replace(request, budget=budget, expand=False)
-        case _:
-            return msgspec.structs.replace(request, budget=budget)
+    if way == TEXTS:
+        return msgspec.structs.replace(request, top_k=DEPTH, content=True)
+    if way == CEILING:
+        return msgspec.structs.replace(request, top_k=DEPTH, budget=BudgetRequest(max_tokens=budget))
+    if way == ROWS:
+        return msgspec.structs.replace(request, budget=budget, expand=False)
+    return msgspec.structs.replace(request, budget=budget)
 
 
 def _fitting(answer: LookupResult, budget: int) -> tuple[list[tuple[str, str]], int]:
@@ -275,10 +274,6 @@ def _texts(answer: LookupResult) -> Iterable[tuple[str, str]]:
 
 def _used(answer: LookupResult) -> int:
     return answer.budget.tokens_used if answer.budget else 0
-
-
-def _spaced(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _counted(

@@ -21,6 +21,7 @@ from strata.lookup.expansion_repository import SEPARATOR, DocumentRow
 from strata.lookup.gather import Gathered, Gatherer, languages_of
 from strata.lookup.relevance import Verdict
 from strata.lookup.request import Plan
+from strata.lookup.view import headed
 from strata.platform import telemetry
 from strata.platform.ids import ORDINALS, SERIAL_BITS
 from strata.sources.paths import pin_of
@@ -275,8 +276,7 @@ def _traced(unit: Shown, schedule: Schedule) -> Iterator[ShownTrace]:
 
 
 def _plain(candidate: Candidate) -> Plain:
-    titles = dict.fromkeys(name for name in (candidate.title, *candidate.breadcrumb) if name)
-    return Plain(_pin(candidate) if candidate.citation else "", " › ".join(titles), candidate.scope)
+    return Plain(_pin(candidate) if candidate.citation else "", headed(candidate), candidate.scope)
 
 
 def _pin(candidate: Candidate) -> str:

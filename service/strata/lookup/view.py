@@ -20,6 +20,7 @@ from strata.lookup.schemas import (
     OmittedItem,
 )
 from strata.text.preview import ELLIPSIS, Span, preview
+from strata.text.quoting import code, inline, quoted
 from strata.text.spans import find_spans
 from strata.text.tokenise import QueryTerm
 
@@ -138,9 +139,14 @@ def clip(text: str, max_bytes: int) -> str:
 
 
 def titled(candidate: Candidate) -> str:
-    """Return the title line of a block: title and headings, each once."""
+    """Return the title line of a block: title and headings, or its source where it has none."""
+    return headed(candidate) or candidate.source
+
+
+def headed(candidate: Candidate) -> str:
+    """Return the title and headings that a block stands under, each once; empty where it has none."""
     parts = [candidate.title, *candidate.breadcrumb]
-    return " › ".join(dict.fromkeys(part for part in parts if part)) or candidate.source
+    return " › ".join(dict.fromkeys(part for part in parts if part))
 
 
 def primary_text(package: Package, max_bytes: int) -> str | None:
@@ -205,11 +211,11 @@ def markdown_view(package: Package, renderer: BlockRenderer, message: str | None
     lines: list[str] = []
     for rank, candidate in enumerate(package.kept, 1):
         block = renderer.block(candidate, rank)
-        lines += [f"### {rank}. {_inline(titled(candidate))}", ""]
+        lines += [f"### {rank}. {inline(titled(candidate))}", ""]
         # A fact that no source states stands nowhere.
         if place := _location(candidate):
-            lines += [f"`{place}`", ""]
-        lines += [f"> {line}" for line in (block.content or block.content_preview).splitlines()] + [""]
+            lines += [code(place), ""]
+        lines += [*quoted(block.content or block.content_preview).splitlines(), ""]
     if not package.kept:
         lines += ["No evidence found.", ""]
     if message:
@@ -221,9 +227,5 @@ def _location(candidate: Candidate) -> str:
     place = candidate.source if candidate.anchor is None else f"{candidate.source}#{candidate.anchor}"
     citation = candidate.citation
     if citation is None:
-        return _inline(place)
-    return _inline(f"{place} r{citation.source_version} bytes {citation.start_byte}-{citation.end_byte}")
-
-
-def _inline(text: str) -> str:
-    return " ".join(text.replace("`", "'").split())
+        return place
+    return f"{place} r{citation.source_version} bytes {citation.start_byte}-{citation.end_byte}"

@@ -20,6 +20,7 @@ from strata.mcp.cap import RESULT_TOKENS, clip_text, compact, cut_tail, excess, 
 from strata.mcp.plain_schema import either, plain_schema
 from strata.mcp.tools import Answer, Call, Tool
 from strata.text.estimate import token_quarters
+from strata.text.quoting import quoted
 from strata.traces.schemas import Surface
 
 NAME = "lookup"
@@ -280,7 +281,7 @@ def _with_preview(section: str, preview: str) -> str:
     lines = section.split("\n")
     first = next((index for index, line in enumerate(lines) if line.startswith(">")), len(lines))
     rest = [line for line in lines[first:] if not line.startswith(">")]
-    return "\n".join([*lines[:first], *(f"> {line}" for line in preview.splitlines()), *rest])
+    return "\n".join([*lines[:first], *quoted(preview).splitlines(), *rest])
 
 
 def _message(left: int, wanted: int, contents: int) -> str:
